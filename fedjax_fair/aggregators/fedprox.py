@@ -1,0 +1,28 @@
+"""FedProx: FedAvg with a pull towards the received model (Li et al., 2020)."""
+
+from jax import Array
+
+from fedjax_fair.aggregators.fedavg import fedavg
+from fedjax_fair.checks import check_range
+from fedjax_fair.objectives import proximal
+from fedjax_fair.types import Method
+
+
+def fedprox(mu: Array | float = 0.1, weighting: str = "size") -> Method:
+    r"""Local steps on :math:`F_k(v) + \tfrac{\mu}{2} \|v - w_t\|^2`, then FedAvg's average.
+
+    Reads ``n`` (weighting by size) or nothing. ``mu = 0`` is FedAvg.
+
+    Args:
+      mu: strength of the pull, >= 0; the authors tune it in {.001, .01, .1, .5, 1}.
+      weighting: "size" or "uniform", as in :func:`fedavg`.
+
+    Raises:
+      ValueError: ``mu`` is negative, or another weighting.
+
+    Differs from the authors' code in: no random stragglers (a limit on local work is the engine's business).
+
+    Source: Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020.
+    """
+    check_range("mu", mu, 0)
+    return Method(fedavg(weighting), objective=lambda base: proximal(mu, base))

@@ -1,0 +1,67 @@
+"""q-FedAvg: minimise the sum of the clients' losses to the power q + 1 (Li et al., 2020)."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from fedjax_fair.checks import check_range
+from fedjax_fair.types import Aggregator, Key, Report
+
+
+class QFedAvgState(NamedTuple):
+    """What q-FedAvg carries."""
+
+    round: Array  # i32[], rounds played; only a schedule of the Lipschitz constant reads it
+
+
+def qfedavg(q: Array | float = 1.0, *, lipschitz: Array | float | Callable[[Array], Array]) -> Aggregator:
+    r"""Weigh each client by its loss to the power q, with the step size that the objective's curvature asks for.
+
+    With :math:`v_k = L (w_t - w_k)` (L is ``lipschitz``), the server makes the step
+
+    .. math:: w_{t+1} = w_t - \frac{\sum_k F_k^q v_k}{\sum_k h_k}, \qquad
+              h_k = q F_k^{q-1} \|v_k\|^2 + L F_k^q
+
+    which in coefficients of the updates is :math:`c_k = L F_k^q / \sum_j h_j`. They sum to at most 1, and to
+    less as soon as q > 0: the rule carries a step size of its own.
+
+    Reads ``loss`` (received model, before training) and the diagonal of ``gram``. ``q = 0`` is uniform FedAvg.
+
+    Args:
+      q: fairness; the paper tries 0 to 15.
+      lipschitz: L, one over the local learning rate: a number, or a function of the round (i32, from 0) for a
+        rate that decays. It is the rule's own argument because a rule never sees the learning rate.
+
+    Raises:
+      ValueError: ``q`` is negative, ``lipschitz`` is not above 0.
+
+    Differs from the authors' code in: :math:`F_k^q` is computed from logarithms relative to the largest loss
+    (the factor cancels), so that no power overflows; losses below 1e-10 are lifted by 1e-10 as there.
+
+    Source: Li, Sanjabi, Beirami, Smith, Fair Resource Allocation in Federated Learning, ICLR 2020, Algorithm 2.
+    """
+    check_range("q", q, 0)
+    if not callable(lipschitz):
+        check_range("lipschitz", lipschitz, 0, open_low=True)
+
+    def init(sizes: Array, key: Key | None = None) -> QFedAvgState:
+        del sizes, key
+        return QFedAvgState(jnp.zeros((), jnp.int32))
+
+    def weigh(state: QFedAvgState, report: Report, key: Key) -> tuple[Array, QFedAvgState]:
+        del key
+        seen = report.active
+        curvature = jnp.asarray(lipschitz(state.round) if callable(lipschitz) else lipschitz, report.loss.dtype)
+        log_loss = jnp.log(jnp.where(seen, jnp.maximum(report.loss, 0), 0) + 1e-10)
+        top = jnp.max(log_loss, where=seen, initial=-jnp.inf)
+        top = jnp.where(seen.any(), top, 0)
+        power = jnp.where(seen, jnp.exp(q * (log_loss - top)), 0)  # F_k^q, the largest being 1
+        # h_k / L: a vanishing loss with q < 1 makes the first term huge; the step then vanishes, finitely.
+        slope = jnp.exp(jnp.minimum((q - 1) * log_loss - q * top, 80))
+        bend = q * curvature * jnp.where(seen, jnp.diagonal(report.gram), 0) * slope
+        total = (bend + power).sum()
+        return power / jnp.where(total > 0, total, 1), QFedAvgState(state.round + 1)
+
+    return Aggregator(init, weigh)

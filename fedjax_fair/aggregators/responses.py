@@ -1,0 +1,34 @@
+"""AAggFF's responses: a client's loss, relative to the cohort's mean, through a distribution function."""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jax import Array
+from jax.nn import sigmoid
+from jax.scipy.special import erfc, ndtr
+
+from fedjax_fair.solvers import masked_mean
+
+CDFS: dict[str, Callable[[Array], Array]] = {
+    "weibull": lambda x: -jnp.expm1(-jnp.square(x)),  # shape 2, scale 1
+    "exponential": lambda x: -jnp.expm1(-x),  # scale 1
+    "frechet": lambda x: jnp.where(x > 0, jnp.exp(-1 / jnp.where(x > 0, x, 1)), 0),  # shape 1
+    "normal": lambda x: ndtr(x - 1),  # mean 1, variance 1
+    "gumbel": lambda x: jnp.exp(-jnp.exp(jnp.minimum(1 - x, 80))),  # location 1, scale 1
+    "logistic": lambda x: sigmoid(x - 1),  # location 1, scale 1
+}
+"""The six increasing maps of x = F_i / mean F >= 0 into [0, 1]."""
+
+REPO_CDFS = CDFS | {"normal": lambda x: (1 + erfc((x - 1) / 2**0.5)) / 2}
+"""As in the authors' code, whose normal map has erfc for erf and so DEcreases with the loss."""
+
+
+def responses(loss: Array, active: Array, cdf: str, variant: str) -> Array:
+    """``CDF(F_i / mean of F over the active clients)``, f32[S], 0 where inactive.
+
+    Scale-free: a common factor on all losses changes nothing. All-zero losses count as equal (x = 1).
+    """
+    mean = masked_mean(loss, active)
+    x = jnp.where(active & (mean > 0), loss / jnp.where(mean > 0, mean, 1), 1)
+    maps = CDFS if variant == "paper" else REPO_CDFS
+    return jnp.where(active, maps[cdf](x), 0)

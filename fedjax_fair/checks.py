@@ -1,0 +1,68 @@
+"""Eager checks of what a user passes: one sentence that names the argument, what it got and what it accepts."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+
+def check_range(
+    name: str,
+    value: Any,
+    low: float = -np.inf,
+    high: float = np.inf,
+    *,
+    open_low: bool = False,
+    open_high: bool = False,
+) -> None:
+    """Raise ValueError unless ``low <= value <= high`` (strict where ``open_*``).
+
+    Only Python and NumPy numbers are looked at: a JAX array may be a tracer (a swept hyper-parameter).
+    """
+    if isinstance(value, (bool, str)) or value is None:
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    if not isinstance(value, (int, float, np.number)):
+        return
+    too_low = value <= low if open_low else value < low
+    too_high = value >= high if open_high else value > high
+    if np.isnan(value) or too_low or too_high:
+        raise ValueError(f"{name} must be {_interval(low, high, open_low, open_high)}, got {value}")
+
+
+def _interval(low: float, high: float, open_low: bool, open_high: bool) -> str:
+    above, below = ("above" if open_low else "at least"), ("below" if open_high else "at most")
+    if np.isinf(low) and np.isinf(high):
+        return "a number"
+    if np.isinf(high):
+        return f"{above} {low:g}"
+    if np.isinf(low):
+        return f"{below} {high:g}"
+    return f"in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+
+
+def check_count(name: str, value: Any, low: int = 1, high: int | None = None) -> int:
+    """Return ``value`` as an int, or raise ValueError unless it is a whole number from ``low`` to ``high``."""
+    if isinstance(value, (bool, str)) or not isinstance(value, (int, np.integer)):
+        raise ValueError(f"{name} must be a whole number, got {value!r}")
+    if value < low or (high is not None and value > high):
+        wanted = f"at least {low}" if high is None else f"from {low} to {high}"
+        raise ValueError(f"{name} must be {wanted}, got {value}")
+    return int(value)
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
+    """Return ``value``, or raise ValueError naming the nearest of ``choices``."""
+    known = list(choices)
+    if value in known:
+        return value
+    near = difflib.get_close_matches(str(value), known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}{hint}")
+
+
+def lookup(name: str, key: str, table: Mapping[str, T]) -> T:
+    """``table[key]``, or ValueError naming the nearest key."""
+    return table[check_choice(name, key, table)]

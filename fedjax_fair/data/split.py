@@ -1,0 +1,128 @@
+"""From each client's rows to its train, validation and test rows."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedjax_fair.data.dealing import apportion
+from fedjax_fair.data.store import check_finite, check_labels, examples_of
+
+NO_TEST = (0.9, 0.1, 0.0)  # default split beside official test examples
+
+
+class Split(NamedTuple):
+    """One split (train, validation or test) of all clients: a flat table without padding, R rows in all."""
+
+    rows: Array
+    """i32[R]: rows of the example store, client after client."""
+    start: Array
+    """i32[N]: where each client's rows begin."""
+    size: Array
+    """i32[N]: how many rows each client has; 0 for all of them where the split is not kept."""
+    owner: Array
+    """i32[R]: the client of each row, ascending."""
+
+
+def check_split(split: Any, official: bool) -> tuple[float, ...]:
+    """Shares of (train, validation, test), the defaults filled in, or ValueError."""
+    default = NO_TEST if official else (0.8, 0.1, 0.1)
+    try:
+        shares = default if split is None else tuple(float(share) for share in split)
+    except (TypeError, ValueError):
+        shares = ()
+    if len(shares) != 3 or not all(s >= 0 for s in shares) or not abs(sum(shares) - 1) <= 1e-6:
+        raise ValueError(
+            f"split must be three shares (train, validation, test), none negative, that sum to 1, got {split!r}"
+        )
+    if shares[0] == 0:
+        raise ValueError(f"split must leave training a share above 0, got {split!r}")
+    if official and shares[2] > 0:
+        raise ValueError(f"split's test share must be 0 beside official test examples, got {split!r}")
+    return shares
+
+
+def check_clients(clients: list[np.ndarray], n_examples: int) -> list[np.ndarray]:
+    """Rows of each client as i64[n_k], or ValueError naming the client that has none, or none that exist."""
+    if not clients:
+        raise ValueError("the partition returned no client")
+    for k, rows in enumerate(clients):
+        if rows.size == 0:
+            raise ValueError(f"client {k} has no example")
+        if rows.ndim != 1 or rows.dtype.kind not in "iu":
+            raise ValueError(f"client {k} must get a vector of integer rows, got {rows.dtype}{list(rows.shape)}")
+        if rows.min() < 0 or rows.max() >= n_examples:
+            raise ValueError(f"client {k} gets rows from {rows.min()} to {rows.max()} of {n_examples} examples")
+        if len(np.unique(rows)) < len(rows):
+            raise ValueError(f"client {k} gets an example twice")
+    return [rows.astype(np.int64) for rows in clients]
+
+
+Rows = tuple[np.ndarray, np.ndarray]  # (rows, owner), client after client
+
+
+def split_clients(clients: list[np.ndarray], shares: Sequence[float], rng: np.random.Generator) -> list[Rows]:
+    """Cut every client's shuffled rows into train, validation and test."""
+    size = np.array([len(rows) for rows in clients])
+    least = sum(share > 0 for share in shares)
+    if size.min() < least:
+        k, n = int(size.argmin()), int(size.min())
+        raise ValueError(
+            f"client {k} has {n} example{'s' * (n > 1)}, but a split into {least} parts needs at "
+            f"least {least} of every client"
+        )
+    validation = _share_of(size, shares[1], size - least + 1)
+    test = _share_of(size, shares[2], size - validation - 1)
+    train = size - validation - test
+    owner = np.repeat(np.arange(len(clients)), size)
+    rows = np.concatenate(clients)[np.lexsort((rng.random(len(owner)), owner))]
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(size) - size, size)
+    part = (place >= train[owner]) * 1 + (place >= (train + validation)[owner])
+    return [(rows[part == i], owner[part == i]) for i in range(3)]
+
+
+def _share_of(size: np.ndarray, share: float, most: np.ndarray) -> np.ndarray:
+    if share == 0:
+        return np.zeros_like(size)
+    return np.clip(np.rint(share * size).astype(np.int64), 1, most)
+
+
+def append_official(
+    x: Any, y: np.ndarray, test: Any, train: Rows, n_clients: int, rng: np.random.Generator
+) -> tuple[Any, np.ndarray, Rows]:
+    """Append the official test examples to the store and deal them by class; see :func:`from_arrays`."""
+    if not isinstance(test, (tuple, list)) or len(test) != 2:
+        raise ValueError("test must be a pair (x_test, y_test)")
+    x_test, y_test = examples_of(test[0], "x_test"), check_labels(test[1], "y_test")
+    check_finite(x_test, len(y_test), "x_test", "y_test")
+    if y.ndim != 1 or y.dtype.kind != "i" or y_test.ndim != 1 or y_test.dtype.kind != "i":
+        raise ValueError("official test examples are dealt by class: y and y_test must be vectors of integers")
+    like, like_test = (jax.tree.map(lambda a: (a.shape[1:], str(a.dtype)), tree) for tree in (x, x_test))
+    if like != like_test:
+        raise ValueError(f"x_test must have examples like those of x, {like}, got {like_test}")
+    rows, owner = [], []
+    for c in np.unique(y_test):
+        held = np.bincount(train[1][y[train[0]] == c], minlength=n_clients)
+        if held.any():
+            mine = rng.permutation(np.flatnonzero(y_test == c))
+            rows.append(len(y) + mine)
+            owner.append(np.repeat(np.arange(n_clients), apportion(len(mine), held, rng)))
+    owners = np.concatenate([*owner, np.zeros(0, np.int64)])
+    count = np.bincount(owners, minlength=n_clients)
+    if count.min() == 0:
+        raise ValueError(
+            f"client {count.argmin()} gets none of the official test examples; deal to fewer clients, or "
+            "take the test examples from the clients' own by a test share in split"
+        )
+    order = np.argsort(owners, kind="stable")
+    x = jax.tree.map(lambda a, b: np.concatenate([a, b]), x, x_test)
+    return x, np.concatenate([y, y_test]), (np.concatenate(rows)[order], owners[order])
+
+
+def table(rows: np.ndarray, owner: np.ndarray, n_clients: int) -> Split:
+    """Complete the table of a split from its rows and their owners."""
+    size = np.bincount(owner, minlength=n_clients)
+    return Split(*(jnp.array(part, jnp.int32) for part in (rows, np.cumsum(size) - size, size, owner)))

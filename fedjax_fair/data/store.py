@@ -1,0 +1,60 @@
+"""What may go into the example store, checked once on the way in."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+INT32 = np.iinfo(np.int32)
+
+
+def examples_of(x: Any, name: str) -> Any:
+    """Return ``x`` with NumPy leaves, or raise ValueError unless every leaf is numeric, [E, ...]."""
+    if isinstance(x, list):
+        x = np.array(x)
+    x = jax.tree.map(np.asarray, x)
+    leaves = jax.tree.leaves(x)
+    if not leaves or any(leaf.ndim == 0 for leaf in leaves):
+        raise ValueError(f"{name} must be an array, or a pytree of arrays, whose first axis counts the examples")
+    for leaf in leaves:
+        if not (leaf.dtype.kind in "biu" or jnp.issubdtype(leaf.dtype, jnp.floating)):
+            raise ValueError(f"{name} must hold numbers, got {leaf.dtype}")
+    return x
+
+
+def check_finite(x: Any, n_examples: int, name: str, name_y: str) -> None:
+    """Raise ValueError unless every leaf of ``x`` has ``n_examples`` examples, all of them finite."""
+    for leaf in jax.tree.leaves(x):
+        if len(leaf) != n_examples:
+            raise ValueError(
+                f"{name} and {name_y} must have one entry per example, got {len(leaf)} and {n_examples}"
+            )
+        if leaf.dtype.kind not in "biu" and not np.isfinite(leaf).all():
+            bad = np.flatnonzero(~np.isfinite(leaf).reshape(n_examples, -1).all(1))
+            raise ValueError(f"{name} holds NaN or infinity in {len(bad)} examples, first in example {bad[0]}")
+
+
+def check_labels(y: Any, name: str) -> np.ndarray:
+    """Return class labels as i32 and float targets as they are; ValueError for NaN and negative labels."""
+    y = np.asarray(y)
+    if y.ndim == 0 or y.size == 0 or not (y.dtype.kind in "biu" or jnp.issubdtype(y.dtype, jnp.floating)):
+        raise ValueError(f"{name} must be a non-empty array of labels or targets, got {y.dtype}{list(y.shape)}")
+    if y.dtype.kind not in "biu":
+        if not np.isfinite(y).all():
+            first = int(np.argwhere(~np.isfinite(y))[0, 0])
+            raise ValueError(f"{name} holds NaN or infinity, first in example {first}")
+        return y
+    if y.min() < 0 or y.max() > INT32.max:
+        raise ValueError(f"{name} must hold labels from 0 to {INT32.max}, got {y.min()} to {y.max()}")
+    return y.astype(np.int32)
+
+
+def to_store(leaf: np.ndarray) -> Array:
+    """Copy to the device: integers of more than 16 bits as int32, floats as JAX is set to keep them."""
+    if leaf.dtype.kind in "iu" and leaf.dtype.itemsize > 2:
+        if leaf.size and (leaf.min() < INT32.min or leaf.max() > INT32.max):
+            raise ValueError(f"integers in x must fit 32 bits, got {leaf.min()} to {leaf.max()}")
+        leaf = leaf.astype(np.int32)
+    return jnp.array(leaf)  # a copy: asarray may alias the caller's memory

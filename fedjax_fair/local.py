@@ -1,0 +1,137 @@
+"""Local training: what one client does between receiving a model and sending its own back."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from fedjax_fair.checks import check_count
+from fedjax_fair.objectives import erm
+from fedjax_fair.shuffle import shuffle_keys, shuffled
+from fedjax_fair.types import Batch, Client, Key, LossFn, Objective, Params, Trace
+
+
+class LocalSGD(NamedTuple):
+    """Minibatch training with an optax optimiser; built by :func:`local_sgd`, called by the engine."""
+
+    optimizer: optax.GradientTransformation
+    epochs: int | None
+    steps: int | None
+    batch_size: int | None
+    schedule: Callable[[Array], Any] | None
+    objective: Objective
+
+    def __call__(
+        self, loss: LossFn, params: Params, client: Client, key: Key, round: Array
+    ) -> tuple[Params, Trace]:
+        """Train one client from ``params``; the optimiser's state starts afresh."""
+        order_key, noise_key = jax.random.split(key)
+        steps, draw = self._batches(client, order_key)
+        scale = None if self.schedule is None else self.schedule(round)
+        anchor = params
+        gradient = jax.value_and_grad(loss, has_aux=True)
+
+        def step(k: Array, carry: tuple) -> tuple:
+            params, opt_state, mean, spread = carry
+            positions, mask = draw(k)
+            x, y = client.take(client.rows[positions])
+            batch = Batch(x, y, mask, jax.random.fold_in(noise_key, k))
+            (_, plain), grads = gradient(params, batch, anchor)
+            updates, opt_state = self.optimizer.update(grads, opt_state, params)
+            if scale is not None:
+                updates = jax.tree.map(lambda u: u * jnp.asarray(scale, u.dtype), updates)
+            # Welford's recurrence: the plain sum of squares cancels in float32.
+            moved = mean + (plain - mean) / (k + 1).astype(plain.dtype)
+            return (
+                optax.apply_updates(params, updates),
+                opt_state,
+                moved,
+                spread + (plain - mean) * (plain - moved),
+            )
+
+        zero = jnp.zeros((), jnp.result_type(*jax.tree.leaves(params)))
+        params, _, mean, spread = jax.lax.fori_loop(
+            0, steps, step, (params, self.optimizer.init(params), zero, zero)
+        )
+        return params, Trace(mean, jnp.sqrt(spread / jnp.asarray(steps).astype(zero.dtype)))
+
+    def _batches(self, client: Client, key: Key) -> tuple[Any, Callable[[Array], tuple[Array, Array]]]:
+        """The number of steps, and ``step -> (positions i32[B] among the client's rows, mask bool[B])``."""
+        capacity = client.rows.shape[0]
+        if self.batch_size is None:
+            everything = jnp.arange(capacity)
+            return self.epochs, lambda k: (everything, everything < client.size)
+        if self.steps is not None:
+            size = self.batch_size
+            drawn = jax.random.randint(key, (self.steps, size), 0, client.size)
+            return self.steps, lambda k: (drawn[k], jnp.ones((size,), bool))
+
+        assert self.epochs is not None  # local_sgd sees to that
+        size = min(self.batch_size, capacity)
+        per_epoch = -(-client.size // size)
+        keys = shuffle_keys(key, (self.epochs,))
+
+        def draw(k: Array) -> tuple[Array, Array]:
+            positions = k % per_epoch * size + jnp.arange(size)
+            return shuffled(keys[k // per_epoch], positions, client.size), positions < client.size
+
+        return self.epochs * per_epoch, draw
+
+
+def local_sgd(
+    optimizer: optax.GradientTransformation,
+    *,
+    epochs: int | None = None,
+    steps: int | None = None,
+    batch_size: int | None,
+    schedule: Callable[[Array], Any] | None = None,
+    objective: Objective = erm,
+) -> LocalSGD:
+    """Minibatch SGD (any optax optimiser) on every client of the cohort.
+
+    * ``epochs=E``: E passes, each over a fresh shuffle of the client's ``n_k`` examples in ``ceil(n_k / B)``
+      batches, the last of which may be smaller. A client with more data makes more steps.
+    * ``steps=K``: K batches of exactly B examples, drawn uniformly with replacement (the stochastic gradients
+      of the papers' analyses). Every client does the same work, however skewed the sizes.
+
+    Args:
+      optimizer: an optax optimiser; its state is fresh each round.
+      epochs: passes over the client's data; give this or ``steps`` (default: one epoch).
+      steps: number of minibatch steps.
+      batch_size: B; None is the full batch (then ``steps`` and ``epochs`` are the same thing).
+      schedule: factor on the optimiser's updates as a function of the round (i32, from 0):
+        ``lambda r: .999 ** r``, or ``lambda r: jnp.where(r < 300, 1., .5)``.
+      objective: the scalar to differentiate; a method's own (FedProx's term) wraps it.
+
+    Raises:
+      ValueError: both ``epochs`` and ``steps``, a count below 1, or an optimiser that is not optax's.
+    """
+    if epochs is not None and steps is not None:
+        raise ValueError(f"local_sgd takes epochs or steps, not both, got epochs={epochs} and steps={steps}")
+    if steps is not None and batch_size is None:
+        epochs, steps = steps, None  # a full-batch step is a pass
+    if epochs is None and steps is None:
+        epochs = 1
+    for name, value in (("epochs", epochs), ("steps", steps), ("batch_size", batch_size)):
+        if value is not None:
+            check_count(name, value)
+    if not isinstance(optimizer, optax.GradientTransformation):
+        raise ValueError(
+            f"optimizer must be an optax optimiser, such as optax.sgd(.1), got {type(optimizer).__name__}"
+        )
+    for name, function in (("schedule", schedule), ("objective", objective)):
+        if function is not None and not callable(function):
+            raise ValueError(f"{name} must be a function, got {function!r}")
+    return LocalSGD(optimizer, epochs, steps, batch_size, schedule, objective)
+
+
+def full_batch_step(trainer: Any) -> LocalSGD:
+    """The same optimiser, schedule and objective, but one full-batch step a round (FedSGD)."""
+    if not isinstance(trainer, LocalSGD):
+        raise ValueError(
+            f"fedsgd makes one full-batch step of an ff.local_sgd trainer, got a {type(trainer).__name__}"
+        )
+    return trainer._replace(epochs=1, steps=None, batch_size=None)

@@ -1,0 +1,217 @@
+"""Models: three stock ones, and one door for any flax module or ``(init, apply)`` pair of the user's.
+
+No stock model has batch normalisation: its running statistics have no meaning when clients' weights are averaged.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from fedjax_fair.checks import check_count
+from fedjax_fair.types import Key, Params
+
+
+class Model(NamedTuple):
+    """A model as the engine sees it."""
+
+    init: Callable[[Key, Any], Params]
+    """``(key, x [B, ...]) -> params``."""
+    apply: Callable[[Params, Any, Key | None], Array]
+    """``(params, x [B, ...], key) -> outputs [B, ...]``; a key means training (dropout), None evaluation."""
+
+
+class MLP(nn.Module):
+    """Flatten, then dense layers with ReLU between them."""
+
+    features: Sequence[int]
+    classes: int
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """x [B, ...] -> logits [B, classes]."""
+        x = x.reshape(x.shape[0], -1)
+        for width in self.features:
+            x = nn.relu(nn.Dense(width)(x))
+        return nn.Dense(self.classes)(x)
+
+
+class PatchConv(nn.Module):
+    """A convolution as shifted patches and ONE matrix product; stride 1, the kernel shaped as ``nn.Conv``'s.
+
+    Under ``vmap`` over clients with weights of their own, ``lax.conv`` becomes a grouped convolution, which
+    is some twenty times slower on a CPU; a matrix product becomes a batched matrix product.
+    """
+
+    features: int
+    kernel: tuple[int, int]
+    padding: str
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """x [B, H, W, C] -> [B, H', W', features]."""
+        rows, columns = self.kernel
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), (rows, columns, x.shape[-1], self.features))
+        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        if self.padding == "SAME":
+            x = jnp.pad(x, ((0, 0), _same(rows), _same(columns), (0, 0)))
+        height, width = x.shape[1] - rows + 1, x.shape[2] - columns + 1
+        shifts = [x[:, i : i + height, j : j + width] for i in range(rows) for j in range(columns)]
+        patches = jnp.concatenate(shifts, axis=-1)
+        return patches @ kernel.reshape(-1, self.features) + bias.reshape(1, 1, 1, -1)
+
+
+def _same(size: int) -> tuple[int, int]:
+    return (size - 1) // 2, size // 2
+
+
+def max_pool_2x2(x: Array) -> Array:
+    """Largest of each 2 x 2 window of [B, H, W, C]; an odd last row or column is dropped."""
+    batch, height, width, channels = x.shape
+    x = x[:, : height // 2 * 2, : width // 2 * 2]
+    return x.reshape(batch, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))
+
+
+class CNN(nn.Module):
+    """Two 5 x 5 convolutions (ReLU, 2 x 2 max pooling), one hidden dense layer, logits."""
+
+    channels: tuple[int, int]
+    hidden: int
+    classes: int
+    padding: str
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """x [B, H, W, C] or [B, H, W] -> logits [B, classes]."""
+        if x.ndim == 3:
+            x = x[..., None]
+        smallest = 16 if self.padding == "VALID" else 4
+        if x.ndim != 4 or min(x.shape[1:3]) < smallest:
+            raise ValueError(
+                f"cnn needs images [H, W] or [H, W, C] of at least {smallest} x {smallest} pixels with "
+                f"padding={self.padding!r}, got examples of shape {x.shape[1:]}"
+            )
+        for width in self.channels:
+            x = max_pool_2x2(nn.relu(PatchConv(width, (5, 5), self.padding)(x)))
+        x = nn.relu(nn.Dense(self.hidden)(x.reshape(x.shape[0], -1)))
+        return nn.Dense(self.classes)(x)
+
+
+def logistic_regression(classes: int = 10) -> Model:
+    """Multinomial logistic regression on the flattened input, ``x W + b``."""
+    return mlp((), classes)
+
+
+def mlp(features: Sequence[int] = (200, 200), classes: int = 10) -> Model:
+    """Multi-layer perceptron; ``features`` are the widths of the hidden layers (ReLU).
+
+    784-200-200-10 on Fashion-MNIST is the network of FedMABA and FedFV.
+    """
+    widths = tuple(check_count(f"features[{i}]", width) for i, width in enumerate(features))
+    return as_model(MLP(widths, check_count("classes", classes)))
+
+
+def cnn(
+    classes: int = 10, channels: tuple[int, int] = (32, 64), hidden: int = 512, padding: str = "VALID"
+) -> Model:
+    """The FedAvg CNN (McMahan et al., 2017): two 5 x 5 convolutions, 2 x 2 max pooling, one dense layer.
+
+    Images [H, W] or [H, W, C] of at least 16 x 16 pixels ("VALID") or 4 x 4 ("SAME", as in FedAvg's code).
+    """
+    if padding not in ("SAME", "VALID"):
+        raise ValueError(f"padding must be 'SAME' or 'VALID', got {padding!r}")
+    first, second = channels
+    return as_model(CNN((first, second), check_count("hidden", hidden), check_count("classes", classes), padding))
+
+
+def as_model(model: Any) -> Model:
+    """Take a linen module, a factory ``rngs -> nnx.Module``, or an ``(init, apply)`` pair.
+
+    * linen: dropout draws from the rng collection "dropout"; a ``train``, ``training`` or ``deterministic``
+      argument of ``__call__`` is set by the engine;
+    * nnx: the factory (the class itself, where it takes nothing but ``rngs``) is called for every seed; an
+      instance is accepted too, and then every seed starts from its weights;
+    * a pair: ``init(key, x) -> params`` and ``apply(params, x)`` or ``apply(params, x, key)``.
+
+    Raises:
+      ValueError: anything else.
+    """
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, nn.Module):
+        return _from_linen(model)
+    if isinstance(model, nnx.Module):
+        return _from_nnx(lambda rngs: nnx.clone(model))  # a copy: tracing must not touch the user's
+    if isinstance(model, tuple) and len(model) == 2 and all(map(callable, model)):
+        init, apply = model
+        if len(inspect.signature(apply).parameters) >= 3:
+            return Model(init, apply)
+        return Model(init, lambda params, x, key: apply(params, x))
+    if callable(model):
+        return _from_nnx(model)
+    raise ValueError(
+        "model must be a flax module (linen, or a function rngs -> nnx.Module) or an (init, apply) pair, "
+        f"got {type(model).__name__}"
+    )
+
+
+def _refuse(collections: str) -> ValueError:
+    return ValueError(
+        f"model keeps {collections} besides its parameters, which cannot be averaged over clients; "
+        "replace batch normalisation by nn.GroupNorm or nn.LayerNorm"
+    )
+
+
+def _from_linen(module: nn.Module) -> Model:
+    arguments = inspect.signature(type(module).__call__).parameters
+
+    def mode(training: bool) -> dict[str, bool]:
+        flags = {"train": training, "training": training, "deterministic": not training}
+        return {name: value for name, value in flags.items() if name in arguments}
+
+    def init(key: Key, x: Any) -> Params:
+        variables = module.init(key, x, **mode(False))  # type: ignore[arg-type]
+        extra = sorted(set(variables) - {"params"})
+        if extra:
+            raise _refuse(" and ".join(extra))
+        return variables.get("params", {})
+
+    def apply(params: Params, x: Any, key: Key | None) -> Array:
+        rngs = None if key is None else {"dropout": key}
+        return module.apply({"params": params}, x, rngs=rngs, **mode(key is not None))  # type: ignore
+
+    return Model(init, apply)
+
+
+def _from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
+    def build(key: Key) -> nnx.Module:
+        module = factory(nnx.Rngs(key))
+        if not isinstance(module, nnx.Module):
+            raise ValueError(f"model must build an nnx.Module, but its factory returned {type(module).__name__}")
+        if jax.tree.leaves(nnx.state(module, nnx.BatchStat)):
+            raise _refuse("batch_stats")
+        return module
+
+    def init(key: Key, x: Any) -> Params:
+        del x
+        return nnx.to_pure_dict(nnx.state(build(key), nnx.Param))
+
+    def apply(params: Params, x: Any, key: Key | None) -> Array:
+        # The skeleton's own weights are overwritten below; the compiler drops their initialisation.
+        module = build(jax.random.key(0))
+        state = nnx.state(module, nnx.Param)
+        nnx.replace_by_pure_dict(state, params)
+        nnx.update(module, state)
+        if key is None:
+            module.eval()
+        else:
+            module.train()
+            nnx.reseed(module, default=key, dropout=key)
+        return module(x)
+
+    return Model(init, apply)

@@ -1,0 +1,155 @@
+"""Many rounds: nested scans inside, Python only between chunks."""
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_fair.checks import check_count
+from fedjax_fair.types import Evaluation, Info, Key, SimState, Simulation
+
+
+class History(NamedTuple):
+    """What a run leaves behind, as NumPy arrays: T rounds, of which T_eval were followed by an evaluation."""
+
+    rounds: np.ndarray
+    """i64[T_eval]: rounds played when each evaluation was made."""
+    evaluations: dict[str, Evaluation]
+    """Per split: accuracy and loss, f32[T_eval, N] each."""
+    ids: np.ndarray
+    """i32[T, S]: the clients of each round."""
+    coef: np.ndarray
+    """f32[T, S]: their coefficients; 0 for a client that was not active."""
+    active: np.ndarray
+    """bool[T, S]: whose update was used."""
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """f32[T_eval, N]: every client's metric (in [0, 1] for accuracy) on the first evaluated split."""
+        return np.asarray(next(iter(self.evaluations.values())).accuracy)
+
+    @property
+    def loss(self) -> np.ndarray:
+        """f32[T_eval, N]: every client's mean loss on the first evaluated split."""
+        return np.asarray(next(iter(self.evaluations.values())).loss)
+
+
+@partial(jax.jit, static_argnames=("step", "evaluate", "evaluations", "every"), donate_argnames="state")
+def _play(
+    state: SimState, data: Any, *, step: Callable, evaluate: Callable, evaluations: int, every: int
+) -> tuple[SimState, tuple[Info, dict[str, Evaluation]]]:
+    """``evaluations`` times ``every`` rounds and an evaluation, in one program."""
+
+    def stretch(state: SimState, _: None) -> tuple[SimState, tuple[Info, dict[str, Evaluation]]]:
+        state, info = jax.lax.scan(lambda s, _: step(s, data), state, length=every)
+        return state, (info, evaluate(state.params, data))
+
+    return jax.lax.scan(stretch, state, length=evaluations)
+
+
+def run(
+    sim: Simulation,
+    key: Key | int | None = None,
+    rounds: int = 100,
+    *,
+    eval_every: int = 10,
+    state: SimState | None = None,
+    chunk: int | None = None,
+    progress: bool | str | None = None,
+    on_chunk: Callable[[SimState, History], Any] | None = None,
+) -> tuple[SimState, History]:
+    """Play ``rounds`` rounds; evaluate every client after each ``eval_every`` of them and after the last.
+
+    The result is the same, bit for bit on one backend, however the run is cut into chunks, and whether it is
+    made in one call or continued by another with ``state=``. A second run of the same ``sim`` compiles nothing.
+
+    Args:
+      sim: from :func:`fedjax_fair.simulation`.
+      key: a JAX key, or a seed; decides initial model, selection and batches.
+      rounds: how many rounds to play (more, where ``state`` is given).
+      eval_every: rounds between evaluations.
+      state: continue from here instead of from ``sim.init(key)``; it stays usable.
+      chunk: evaluations per compiled call, between which Python runs; chosen by default so that the call
+        returns some ten times, in chunks of one length.
+      progress: a bar on standard error: True, False, a label for it, or None for "if that is a terminal".
+      on_chunk: called with the state and the history so far after every chunk; a true result stops the run.
+
+    Returns:
+      The final state, and the :class:`History` of these rounds.
+
+    Raises:
+      ValueError: a count below 1, or neither or both of ``key`` and ``state``.
+    """
+    check_count("rounds", rounds)
+    every = min(check_count("eval_every", eval_every), rounds)
+    if (key is None) == (state is None):
+        raise ValueError(f"run takes a key or a state to continue from, got {'both' if state else 'neither'}")
+    if not isinstance(sim, Simulation):
+        raise ValueError(f"sim must be an ff.simulation(...), got {type(sim).__name__}")
+    if state is None:
+        state = sim.init(jax.random.key(key) if isinstance(key, int) else jnp.asarray(key))
+    state = jax.tree.map(jnp.copy, state)  # what is donated must be nobody else's
+    played, pieces = int(state.round), []
+    with _bar(progress, rounds) as advance:
+        for evaluations, length in _chunks(rounds, every, chunk):
+            state, record = _play(
+                state, sim.data, step=sim.step, evaluate=sim.evaluate, evaluations=evaluations, every=length
+            )
+            pieces.append((np.full(evaluations, length), jax.device_get(record)))
+            advance(evaluations * length)
+            if on_chunk is not None and on_chunk(state, _join(pieces, played)):
+                break
+    return state, _join(pieces, played)
+
+
+def _chunks(rounds: int, every: int, chunk: int | None) -> Iterator[tuple[int, int]]:
+    """``(evaluations, rounds before each)`` of every compiled call; few distinct ones, since each compiles."""
+    total, rest = divmod(rounds, every)
+    if chunk is None:
+        # A divisor wastes no compilation on a shorter last chunk; a prime count has none, and pays for one.
+        wanted = -(-total // 10)
+        divisors = [d for d in range(1, wanted + 1) if total % d == 0]
+        chunk = divisors[-1] if 5 * divisors[-1] >= wanted else wanted
+    check_count("chunk", chunk)
+    for done in range(0, total, chunk):
+        yield min(chunk, total - done), every
+    if rest:
+        yield 1, rest
+
+
+def _join(pieces: list[tuple[np.ndarray, Any]], played: int) -> History:
+    gaps = np.concatenate([gap for gap, _ in pieces])
+    info = [jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), record[0]) for _, record in pieces]
+    ids, coef, active = (np.concatenate(parts) for parts in zip(*info))
+    scores = jax.tree.map(lambda *parts: np.concatenate(parts), *[record[1] for _, record in pieces])
+    return History(played + np.cumsum(gaps), scores, ids, coef, active)
+
+
+class _bar:
+    """A progress bar on standard error, or nothing; a context that gives ``advance(rounds)``."""
+
+    def __init__(self, progress: bool | str | None, rounds: int) -> None:
+        self.shown = sys.stderr.isatty() if progress is None else bool(progress)
+        self.label = progress if isinstance(progress, str) else "rounds"
+        self.rounds = rounds
+        self.bar: Any = None
+
+    def __enter__(self) -> Callable[[int], None]:
+        if not self.shown:
+            return lambda rounds: None
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self.bar.__enter__()
+        task = self.bar.add_task(self.label, total=self.rounds)
+        return lambda rounds: self.bar.advance(task, rounds)
+
+    def __exit__(self, *error: Any) -> None:
+        if self.bar is not None:
+            self.bar.__exit__(*error)

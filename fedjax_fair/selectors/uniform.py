@@ -1,0 +1,37 @@
+"""Uniform selection without replacement."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedjax_fair.checks import check_count
+from fedjax_fair.selectors.memoryless import init, observe
+from fedjax_fair.types import Context, Key, Selector, State
+
+
+def uniform(m: int) -> Selector:
+    r"""Every set of ``m`` clients is equally likely: :math:`P(k \in S) = m / N`.
+
+    Floyd's algorithm: O(m^2) comparisons, however many clients there are. The order of the slots is not
+    uniform, which no rule can see. With ``m = N`` the clients come in order.
+
+    Raises:
+      ValueError: ``m`` is below 1; in ``simulation``, above N.
+
+    Source: Bentley, Floyd, Programming pearls: a sample of brilliance, CACM 1987.
+    """
+    check_count("m", m)
+
+    def select(state: State, key: Key, context: Context) -> tuple[Array, State]:
+        n = context.n_clients
+        if m == n:
+            return jnp.arange(n, dtype=jnp.int32), state
+        last = jnp.arange(n - m, n, dtype=jnp.int32)
+        draws = jax.random.randint(key, (m,), 0, last + 1)  # the i-th among the first n - m + i + 1 clients
+
+        def add(i: Array, ids: Array) -> Array:
+            return ids.at[i].set(jnp.where((ids == draws[i]).any(), last[i], draws[i]))
+
+        return jax.lax.fori_loop(0, m, add, jnp.full((m,), -1, jnp.int32)), state
+
+    return Selector(init, select, observe, m)

@@ -1,0 +1,95 @@
+"""What :func:`fedjax_fair.simulation` settles and checks before a round is played."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedjax_fair.checks import check_choice, check_count
+from fedjax_fair.data import FederatedData
+from fedjax_fair.local import LocalSGD
+from fedjax_fair.losses import softmax_cross_entropy
+from fedjax_fair.models import Model
+from fedjax_fair.objectives import erm
+from fedjax_fair.types import Batch, LossFn, Method, Params, Selector, Train
+
+PerExample = Callable[[Array, Array], Array]
+"""``(outputs [B, ...], y [B, ...]) -> f[B]``: a loss or a metric."""
+
+
+def check_cohort(selector: Selector, n_clients: int) -> None:
+    """A selector cannot fill more slots than there are clients."""
+    if not isinstance(selector, Selector):
+        raise ValueError(f"selector must be a Selector, such as ff.uniform(10), got {type(selector).__name__}")
+    if not 1 <= selector.cohort <= n_clients:
+        raise ValueError(f"the cohort m must be from 1 to the {n_clients} clients, got {selector.cohort}")
+
+
+def check_splits(evaluate: Sequence[str], data: FederatedData) -> tuple[str, ...]:
+    """The splits to evaluate on, each known and not empty."""
+    if isinstance(evaluate, str) or not evaluate:
+        raise ValueError(f"evaluate must be a non-empty list of splits, such as ('test',), got {evaluate!r}")
+    for name in evaluate:
+        check_choice("evaluate", name, ("test", "validation", "train"))
+        if not getattr(data, name).rows.shape[0]:
+            raise ValueError(
+                f"evaluate asks for the {name} split, but the data has none: give split a share for it"
+            )
+    return tuple(evaluate)
+
+
+def check_outputs(net: Model, params: Params, data: FederatedData, loss: PerExample, metric: PerExample) -> None:
+    """The model, the loss and the metric fit the data: traced on two examples, nothing computed."""
+    x, y = jax.eval_shape(lambda: data.take(jnp.zeros((2,), jnp.int32)))
+    outputs = jax.eval_shape(lambda p, x: net.apply(p, x, None), params, x)
+    if loss is softmax_cross_entropy:
+        if outputs.ndim != 2 or y.ndim != 1 or not jnp.issubdtype(y.dtype, jnp.integer):
+            raise ValueError(
+                "softmax_cross_entropy needs logits [B, C] and integer labels [B], got outputs "
+                f"{outputs.shape} and labels {y.shape} of type {y.dtype}; pass another loss="
+            )
+        highest = int(data.y.max())
+        if highest >= outputs.shape[1]:
+            raise ValueError(
+                f"labels must be below the model's {outputs.shape[1]} outputs, got label {highest}: "
+                "give the model more classes"
+            )
+    for name, function in (("loss", loss), ("metric", metric)):
+        values = jax.eval_shape(function, outputs, y)
+        if values.shape != (2,):
+            raise ValueError(f"{name} must return one value per example, [2] for two, got shape {values.shape}")
+
+
+def local_work(net: Model, method: Method, trainer: Any, loss: PerExample) -> tuple[Train, LossFn]:
+    """The trainer after the method's override, and the loss that it differentiates."""
+    train = trainer if method.local is None else method.local(trainer)
+    if not callable(train):
+        raise ValueError(f"trainer must be ff.local_sgd(...) or a function, got {type(train).__name__}")
+    objective = train.objective if isinstance(train, LocalSGD) else erm
+    if method.objective is not None:
+        objective = method.objective(objective)
+
+    def local_loss(params: Params, batch: Batch, anchor: Params) -> tuple[Array, Array]:
+        values = loss(net.apply(params, batch.x, batch.key), batch.y)
+        return objective(values, batch.mask, params, anchor), erm(values, batch.mask, params, anchor)
+
+    return train, local_loss
+
+
+def choose_block(client_block: int | str | None, cohort: int, params: Params, sizes: np.ndarray) -> int | None:
+    """How many clients train side by side; None for the whole cohort.
+
+    On a CPU a convolution's patches stay in cache for one client at a time, and vmapped clients of very
+    different sizes all make as many steps as the largest. On an accelerator the batch wins.
+    """
+    if client_block is None or client_block == "auto":
+        if client_block is None or jax.default_backend() != "cpu":
+            return None
+        convolution = any(leaf.ndim >= 4 for leaf in jax.tree.leaves(params))
+        skewed = sizes.max() > 2 * sizes.mean()
+        return 1 if convolution or skewed else None
+    block = check_count("client_block", client_block)
+    return None if block >= cohort else block

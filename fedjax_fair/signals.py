@@ -1,0 +1,84 @@
+"""One model on many clients' data: evaluation, and the losses of the received model.
+
+All clients share the weights here, so no client needs a pass of its own: examples of all clients go through the
+model in flat batches, and sums by owner do the rest. Nothing is padded but the last batch.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedjax_fair.data import FederatedData, Split
+from fedjax_fair.types import Key, Params
+
+Score = Callable[[Params, Any, Array], tuple[Array, ...]]
+"""``(params, x [B, ...], y [B, ...]) -> several f[B]``: per-example values, such as loss and accuracy."""
+
+
+def every_client(score: Score, params: Params, data: FederatedData, split: Split, batch: int) -> tuple[Array, ...]:
+    """Mean of each score over each client's ``split``: several f[N]. NaN where the split is empty."""
+    total, n = split.rows.shape[0], split.size.shape[0]
+    if total == 0:
+        nothing = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
+        return tuple(jnp.full((n,), jnp.nan, v.dtype) for v in nothing)
+    batch = min(batch, total)
+    steps = -(-total // batch)
+
+    def flat(start: Array) -> tuple[Array, ...]:
+        positions = jnp.minimum(start + jnp.arange(batch), total - 1)
+        return score(params, *data.take(split.rows[positions]))
+
+    values = jax.lax.map(flat, jnp.arange(steps, dtype=jnp.int32) * batch)
+    return tuple(
+        jax.ops.segment_sum(v.reshape(-1)[:total], split.owner, n, indices_are_sorted=True)
+        / jnp.where(split.size > 0, split.size.astype(v.dtype), jnp.nan)
+        for v in values
+    )
+
+
+def cohort(
+    score: Score, params: Params, data: FederatedData, split: Split, ids: Array, batch: int, capacity: int
+) -> tuple[Array, ...]:
+    """The same for the clients ``ids`` alone: several f[S]. ``capacity`` is the largest size of any client.
+
+    Each step takes the next few examples of all S clients together, until the largest of them is done. Where
+    that could cost more than evaluating everybody, everybody is evaluated.
+    """
+    slots, n = ids.shape[0], split.size.shape[0]
+    if slots == n or slots * capacity >= split.rows.shape[0]:
+        return tuple(v[ids] for v in every_client(score, params, data, split, batch))
+    width = min(max(1, batch // slots), capacity)
+    start, size = split.start[ids], split.size[ids]
+
+    def add(step: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
+        positions = step * width + jnp.arange(width)
+        rows = split.rows[jnp.minimum(start[:, None] + positions[None, :], split.rows.shape[0] - 1)]
+        mine = positions[None, :] < size[:, None]
+        values = score(params, *data.take(rows.reshape(-1)))
+        return tuple(s + jnp.where(mine, v.reshape(mine.shape), 0).sum(1) for s, v in zip(sums, values))
+
+    shapes = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
+    zeros = tuple(jnp.zeros((slots,), v.dtype) for v in shapes)
+    sums = jax.lax.fori_loop(0, -(-size.max() // width), add, zeros)
+    return tuple(s / jnp.where(size > 0, size.astype(s.dtype), jnp.nan) for s in sums)
+
+
+def minibatch(
+    score: Score, params: Params, data: FederatedData, ids: Array, key: Key, batch: int
+) -> tuple[Array, ...]:
+    """The mean of each score over ``batch`` random training examples of each client ``ids``: several f[S]."""
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(ids)
+    size = data.train.size[ids]
+    drawn = jax.vmap(lambda k, n: jax.random.randint(k, (batch,), 0, n))(keys, size)
+    rows = data.train.rows[data.train.start[ids][:, None] + drawn]
+    values = score(params, *data.take(rows.reshape(-1)))
+    return tuple(v.reshape(rows.shape).mean(1) for v in values)
+
+
+def gram(updates: Params) -> Array:
+    """Inner products f[S, S] of stacked updates, summed over the leaves."""
+    flat = (leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(updates))
+    return sum(rows @ rows.T for rows in flat)

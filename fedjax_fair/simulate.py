@@ -1,0 +1,185 @@
+"""One round of federated learning as a pure function, and everything it needs put together and checked."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from fedjax_fair import losses, setup, signals
+from fedjax_fair.checks import check_count
+from fedjax_fair.data import FederatedData
+from fedjax_fair.failures import drop_failures
+from fedjax_fair.models import as_model
+from fedjax_fair.reads import reads
+from fedjax_fair.selectors import uniform
+from fedjax_fair.types import (
+    Aggregator,
+    Client,
+    Context,
+    Evaluation,
+    Info,
+    Key,
+    Method,
+    Params,
+    Report,
+    Selector,
+    SimState,
+    Simulation,
+    Trace,
+    Train,
+    as_method,
+)
+
+
+def simulation(
+    model: Any,
+    data: FederatedData,
+    *,
+    aggregator: Aggregator | Method,
+    trainer: Train,
+    selector: Selector | None = None,
+    server_optimizer: optax.GradientTransformation | None = None,
+    loss: setup.PerExample = losses.softmax_cross_entropy,
+    metric: setup.PerExample = losses.accuracy,
+    evaluate: Sequence[str] = ("test",),
+    client_block: int | str | None = "auto",
+    eval_batch: int = 512,
+) -> Simulation:
+    r"""Put a federation together: ``sim.init(key) -> state``, ``sim.step(state, sim.data) -> (state, info)``.
+
+    One round: the selector picks the cohort S; every client of it trains from the received model w; the rule
+    turns their report into coefficients c; the server moves by
+
+    .. math:: w \leftarrow \text{server\_optimizer}\big(w,\ -\sum_{k \in S} c_k\,(w_k - w)\big)
+
+    A client whose update, or any signal that the rule reads, is not finite becomes inactive: its coefficient
+    is 0 and its update never enters a sum.
+
+    Args:
+      model: a stock model, a flax module or an ``(init, apply)`` pair; see :func:`fedjax_fair.models.as_model`.
+      data: the federation.
+      aggregator: a server rule, or a whole method such as ``ff.fedprox()``.
+      trainer: the local work, ``ff.local_sgd(...)`` or any function of the form of ``types.Train``.
+      selector: who takes part; everybody by default.
+      server_optimizer: optax optimiser of the server; ``optax.sgd(1.)`` by default.
+      loss: per-example loss ``(outputs, y) -> f[B]``.
+      metric: per-example metric, likewise; reported as accuracy.
+      evaluate: the splits that ``sim.evaluate`` scores, the first being the one that the history leads with.
+      client_block: how many clients train side by side: None for all, 1 for one after another, or a number
+        in between. "auto": on a CPU one after another where the model has convolutions or the clients' sizes
+        differ much (vmapped clients all wait for the largest), else all.
+      eval_batch: examples per forward pass wherever all clients share a model.
+
+    Raises:
+      ValueError: an argument that does not fit, before anything expensive starts.
+    """
+    net, method = as_model(model), as_method(aggregator)
+    selector = uniform(data.n_clients) if selector is None else selector
+    setup.check_cohort(selector, data.n_clients)
+    splits = setup.check_splits(evaluate, data)
+    check_count("eval_batch", eval_batch)
+    train, local_loss = setup.local_work(net, method, trainer, loss)
+    example = jax.eval_shape(lambda: data.take(jnp.zeros((1,), jnp.int32))[0])
+    shapes = jax.eval_shape(net.init, jax.random.key(0), example)
+    setup.check_outputs(net, shapes, data, loss, metric)
+    read = reads(method, selector, n_clients=data.n_clients, cohort=selector.cohort, params=shapes)
+    if "accuracy" in read and not data.validation.rows.shape[0]:
+        raise ValueError("the rule reads accuracy, but the data has no validation split: give split a second share")
+    server = optax.chain(
+        method.transform if method.transform is not None else optax.identity(),
+        optax.sgd(1.0) if server_optimizer is None else server_optimizer,
+    )
+    largest, largest_validation = int(data.train.size.max()), int(data.validation.size.max())
+    equal = bool((data.train.size == largest).all())  # then the number of local steps is static
+    block = setup.choose_block(client_block, selector.cohort, shapes, data.sizes)
+
+    def scores(params: Params, x: Any, y: Array) -> tuple[Array, Array]:
+        outputs = net.apply(params, x, None)
+        return metric(outputs, y), loss(outputs, y)
+
+    def just_loss(params: Params, x: Any, y: Array) -> tuple[Array]:
+        return (loss(net.apply(params, x, None), y),)
+
+    def just_metric(params: Params, x: Any, y: Array) -> tuple[Array]:
+        return (metric(net.apply(params, x, None), y),)
+
+    def init(key: Key) -> SimState:
+        model_key, rule_key, selector_key, run_key = jax.random.split(key, 4)
+        sizes = data.train.size.astype(jnp.result_type(float))
+        params = net.init(model_key, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), example))
+        return SimState(
+            round=jnp.zeros((), jnp.int32),
+            key=run_key,
+            params=params,
+            server=server.init(params),
+            aggregator=method.aggregator.init(sizes, rule_key),
+            selector=selector.init(sizes, selector_key),
+        )
+
+    def train_cohort(
+        params: Params, data: FederatedData, ids: Array, key: Key, round: Array
+    ) -> tuple[Params, Trace]:
+        def one(id: Array) -> tuple[Params, Trace]:
+            size = largest if equal else data.train.size[id]
+            slots = data.train.start[id] + jnp.arange(largest)
+            rows = data.train.rows[jnp.minimum(slots, data.train.rows.shape[0] - 1)]
+            client = Client(id, rows, size, data.take)
+            trained, trace = train(local_loss, params, client, jax.random.fold_in(key, id), round)
+            return jax.tree.map(jnp.subtract, trained, params), trace
+
+        if block is None:
+            return jax.vmap(one)(ids)
+        return jax.lax.map(one, ids, batch_size=block)
+
+    def step(state: SimState, data: FederatedData) -> tuple[SimState, Info]:
+        round_key = jax.random.fold_in(state.key, state.round)
+        select_key, train_key, weigh_key = jax.random.split(round_key, 3)
+
+        def probe(ids: Array, key: Key | None = None, batch: int | None = None) -> Array:
+            if batch is None:
+                return signals.cohort(just_loss, state.params, data, data.train, ids, eval_batch, largest)[0]
+            drawn_with = select_key if key is None else key
+            return signals.minibatch(just_loss, state.params, data, ids, drawn_with, batch)[0]
+
+        context = Context(state.round, data.n_clients, probe, lambda ids: jnp.ones(ids.shape, bool))
+        ids, chosen = selector.select(state.selector, select_key, context)
+        updates, trace = train_cohort(state.params, data, ids, train_key, state.round)
+        accuracy = signals.cohort(
+            just_metric, state.params, data, data.validation, ids, eval_batch, largest_validation
+        )[0]
+        report = Report(
+            ids=ids,
+            n=data.train.size[ids].astype(jnp.result_type(float)),
+            active=context.available(ids),
+            loss=probe(ids),
+            train_loss=trace.loss,
+            train_loss_std=trace.loss_std,
+            accuracy=accuracy,
+            gram=jnp.zeros((ids.shape[0],) * 2),
+            updates=updates,
+        )
+        report = drop_failures(report, read)
+        report = report._replace(gram=signals.gram(report.updates))
+        coef, weights = method.aggregator.weigh(state.aggregator, report, weigh_key)
+        moved = jax.tree.map(lambda u: -jnp.tensordot(coef.astype(u.dtype), u, 1), report.updates)
+        moved, server_state = server.update(moved, state.server, state.params, report=report)
+        after = SimState(
+            round=state.round + 1,
+            key=state.key,
+            params=optax.apply_updates(state.params, moved),
+            server=server_state,
+            aggregator=weights,
+            selector=selector.observe(chosen, report),
+        )
+        return after, Info(ids, coef, report.active)
+
+    def evaluation(params: Params, data: FederatedData) -> dict[str, Evaluation]:
+        return {
+            name: Evaluation(*signals.every_client(scores, params, data, getattr(data, name), eval_batch))
+            for name in splits
+        }
+
+    return Simulation(init, step, evaluation, data)

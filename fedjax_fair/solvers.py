@@ -1,0 +1,133 @@
+"""Small solvers on masked vectors: fixed iteration counts, no host round trips, stable in float32.
+
+Every function takes ``where`` (bool, the shape of the vector): slots outside it are padding, never influence
+the result and come back as exactly 0 (log weights: as whatever they were; read them through ``where``).
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.scipy.special import logsumexp
+
+LOG_FLOOR = -27.631021  # log 1e-12: no client's weight is ever forgotten for good
+
+
+def normalize(weights: Array, where: Array) -> Array:
+    """Scale nonnegative weights to sum to 1 over ``where``; uniform if they sum to 0."""
+    weights = jnp.where(where, weights, 0)
+    total = weights.sum()
+    safe = jnp.where(total > 0, total, 1)
+    return jnp.where(total > 0, weights / safe, uniform_over(where, weights.dtype))
+
+
+def uniform_over(where: Array, dtype: jnp.dtype) -> Array:
+    """``1/m`` on the ``m`` slots of ``where``; all zeros when there is none."""
+    count = jnp.maximum(where.sum(), 1).astype(dtype)
+    return where.astype(dtype) / count
+
+
+def masked_mean(values: Array, where: Array) -> Array:
+    """Mean over ``where``; 0 when there is no slot."""
+    return (jnp.where(where, values, 0) * uniform_over(where, values.dtype)).sum()
+
+
+def log_normalize(log_weights: Array, where: Array) -> Array:
+    """Shift log weights so that their exponentials sum to 1 over ``where``."""
+    log_weights = jnp.where(where, log_weights, 0)
+    return log_weights - jnp.where(where.any(), logsumexp(log_weights, where=where), 0)
+
+
+def softmax(logits: Array, where: Array) -> Array:
+    """Softmax over ``where``; padding gets exactly 0."""
+    return jnp.where(where, jnp.exp(log_normalize(logits, where)), 0)
+
+
+def scatter(table: Array, ids: Array, values: Array, where: Array) -> Array:
+    """Write ``values`` to ``table[ids]`` where ``where`` holds; padding slots write nowhere."""
+    return table.at[jnp.where(where, ids, table.shape[0])].set(values, mode="drop")
+
+
+def project_simplex(y: Array, where: Array, radius: Array | float = 1.0) -> Array:
+    """Euclidean projection onto ``{p >= 0, sum p = radius}`` over ``where``. Exact, O(M log M).
+
+    ``p = max(y - theta, 0)`` with ``theta = (sum of the k largest - radius) / k`` for the last ``k`` whose
+    ``k``-th largest entry stays above it (Duchi et al., 2008).
+    """
+    # Measured from the largest entry: the sums stay small however large the losses are.
+    shifted = jnp.where(where, y - jnp.max(y, where=where, initial=-jnp.inf), 0)
+    ordered = -jnp.sort(jnp.where(where, -shifted, jnp.inf))
+    k = jnp.arange(1, y.shape[0] + 1)
+    real = k <= where.sum()
+    thetas = (jnp.cumsum(jnp.where(real, ordered, 0)) - radius) / k.astype(y.dtype)
+    last = jnp.maximum((real & (ordered > thetas)).sum() - 1, 0)
+    return jnp.where(where, jnp.maximum(shifted - thetas[last], 0), 0)
+
+
+def project_box_simplex(y: Array, low: Array, high: Array, where: Array) -> Array:
+    """Euclidean projection onto ``{low <= p <= high, sum p = 1}``, by 60 bisections of the shift.
+
+    Feasible iff ``sum low <= 1 <= sum high`` over ``where``; the caller sees to that.
+    """
+    low, high, y = (jnp.where(where, v, 0) for v in (low, high, y))
+
+    def shrink(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+        lo, hi = bracket
+        mid = (lo + hi) / 2
+        too_much = jnp.clip(y - mid, low, high).sum() > 1
+        return jnp.where(too_much, mid, lo), jnp.where(too_much, hi, mid)
+
+    lo, hi = jax.lax.fori_loop(0, 60, shrink, ((y - high).min(), (y - low).max()))
+    return jnp.where(where, jnp.clip(y - (lo + hi) / 2, low, high), 0)
+
+
+def qp_simplex(hessian: Array, linear: Array, start: Array, where: Array, iterations: int = 300) -> Array:
+    r"""Minimise :math:`\tfrac12 p^\top Q p + c^\top p` over the simplex on ``where``.
+
+    Accelerated projected gradient (FISTA) with step ``1 / min(trace Q, max row sum)`` and adaptive restart
+    of the momentum whenever it points uphill. ``hessian`` f[M, M] is positive semidefinite.
+    """
+    both = where[:, None] & where[None, :]
+    hessian = jnp.where(both, hessian, 0)
+    lipschitz = jnp.minimum(jnp.trace(hessian), jnp.abs(hessian).sum(axis=1).max())
+    step = 1 / jnp.where(lipschitz > 0, lipschitz, 1)
+
+    def improve(_: int, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        p, ahead, t = carry
+        better = project_simplex(ahead - step * (hessian @ ahead + linear), where)
+        uphill = ((ahead - better) * (better - p)).sum() > 0
+        t = jnp.where(uphill, 1, t)
+        t_next = (1 + jnp.sqrt(1 + 4 * t * t)) / 2
+        return better, better + (t - 1) / t_next * (better - p), t_next
+
+    start = project_simplex(start, where)
+    one = jnp.ones((), start.dtype)
+    return jax.lax.fori_loop(0, iterations, improve, (start, start, one))[0]
+
+
+def project_kl_ball(log_q: Array, rho: Array | float, where: Array, smallest: float = 0.0) -> Array:
+    r"""Log of the flattest tempering of ``q`` within KL distance ``rho`` of uniform on ``where``.
+
+    Returns :math:`\log \hat p` with :math:`\hat p \propto q^s` for the largest :math:`s \in [0, 1]` such that
+    :math:`\mathrm{KL}(\hat p \,\|\, \mathrm{uniform}) \le \rho`. The divergence grows with ``s``
+    (its derivative is ``s Var(log q)``), so 50 bisections of ``s`` find it; bisecting ``lambda = 1/s - 1``
+    instead would need an unbounded bracket. Where no ``s`` will do (``rho < 0``), ``s = smallest``.
+    """
+    log_q = jnp.where(where, log_q - jnp.max(log_q, where=where, initial=-jnp.inf), 0)
+    log_m = jnp.log(jnp.maximum(where.sum(), 1).astype(log_q.dtype))
+
+    def temper(s: Array) -> Array:
+        return log_normalize(s * log_q, where)
+
+    def divergence(s: Array) -> Array:
+        log_p = temper(s)
+        return jnp.where(where, jnp.exp(log_p) * (log_p + log_m), 0).sum()
+
+    def halve(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+        lo, hi = bracket
+        mid = (lo + hi) / 2
+        outside = divergence(mid) > rho
+        return jnp.where(outside, lo, mid), jnp.where(outside, mid, hi)
+
+    one = jnp.ones((), log_q.dtype)
+    inside, _ = jax.lax.fori_loop(0, 50, halve, (smallest * one, one))
+    return temper(jnp.where(divergence(one) <= rho, one, inside))

@@ -1,0 +1,198 @@
+"""The few types that everything else leans on. All are NamedTuples: immutable, printable, and pytrees.
+
+Letters: ``N`` clients in the federation, ``S`` slots in one round's cohort, ``B`` examples in a batch,
+``M`` the largest training set of a client.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import optax
+from jax import Array
+
+Key = Array  # a typed JAX PRNG key, ``jax.random.key(seed)``
+Params = Any  # a pytree of arrays: the model's parameters
+State = Any  # a pytree of arrays: what a rule, a selector or a server optimiser carries over the rounds
+
+
+class Report(NamedTuple):
+    """What the ``S`` clients of one round tell the server. Every field has a leading axis ``S``.
+
+    A signal that nothing reads is never computed: the compiler removes it.
+    """
+
+    ids: Array
+    """i32[S]: which clients; distinct, always."""
+    n: Array
+    """f32[S]: their training-set sizes, in examples."""
+    active: Array
+    """bool[S]: False for a client that dropped out, failed or is padding; its coefficient must be 0."""
+    loss: Array
+    """f32[S]: F_k(w_t), the mean plain loss of the RECEIVED model over the client's training set."""
+    train_loss: Array
+    """f32[S]: mean over the local steps of the minibatch loss, the weights moving."""
+    train_loss_std: Array
+    """f32[S]: standard deviation of those minibatch losses (sigma of UCB-CS)."""
+    accuracy: Array
+    """f32[S]: metric of the RECEIVED model on the client's validation split (the reward of PG-FFL)."""
+    gram: Array
+    """f32[S, S]: inner products of the updates, ``<update_i, update_j>``."""
+    updates: Params
+    """``w_k - w_t``, every leaf with a leading axis S."""
+
+
+class Aggregator(NamedTuple):
+    """A server rule: from the clients' report to one coefficient per client.
+
+    The server then moves by ``sum_k coef_k * update_k`` (handed, negated, to the server optimiser).
+    """
+
+    init: Callable[..., State]
+    """``(sizes f32[N], key=None) -> state``."""
+    weigh: Callable[[State, Report, Key], tuple[Array, State]]
+    """``(state, report, key) -> (coef f32[S], state)``; per-slot noise from ``fold_in(key, id)``."""
+
+
+class Context(NamedTuple):
+    """What a selector may ask the engine for. Asking costs; not asking is free."""
+
+    round: Array
+    """i32[]: the round about to be played, from 0."""
+    n_clients: int
+    """N, a Python integer."""
+    probe: Callable[..., Array]
+    """``(ids i32[K], key=None, batch=None) -> f32[K]``: loss of the current model on the clients' training
+    sets, or on one random minibatch of ``batch`` examples drawn with ``key``."""
+    available: Callable[[Array], Array]
+    """``(ids i32[K]) -> bool[K]``: who can take part in this round."""
+
+
+class Selector(NamedTuple):
+    """A client-selection strategy. ``cohort`` is the static number of slots ``S`` it fills."""
+
+    init: Callable[..., State]
+    """``(sizes f32[N], key=None) -> state``."""
+    select: Callable[[State, Key, Context], tuple[Array, State]]
+    """``(state, key, context) -> (ids i32[S], state)``; the ids are distinct."""
+    observe: Callable[[State, Report], State]
+    """``(state, report) -> state``: feedback after the round; the identity for strategies without memory."""
+    cohort: int
+    """S, a Python integer."""
+
+
+class Batch(NamedTuple):
+    """A minibatch, padded to a static size."""
+
+    x: Any
+    """[B, ...], or a pytree of such arrays: the model's inputs, already normalised."""
+    y: Array
+    """[B] or [B, ...]: labels or targets."""
+    mask: Array
+    """bool[B]: False for padding."""
+    key: Key | None = None
+    """Randomness of this step (dropout); None when evaluating."""
+
+
+class Client(NamedTuple):
+    """One client as its local trainer sees it: a view into the example store, nothing copied."""
+
+    id: Array
+    """i32[]: the client."""
+    rows: Array
+    """i32[M]: its rows of the example store; only the first ``size`` are its own."""
+    size: Any
+    """i32[]: number of its training examples; a Python integer where all clients have the same."""
+    take: Callable[[Array], tuple[Any, Array]]
+    """``(rows i32[B]) -> (x, y)``: the normalised examples at those rows of the store."""
+
+
+class Trace(NamedTuple):
+    """What local training leaves behind besides the parameters."""
+
+    loss: Array
+    """f32[]: mean minibatch loss over the local steps."""
+    loss_std: Array
+    """f32[]: standard deviation of the minibatch losses over the local steps."""
+
+
+class Objective(Protocol):
+    """How a client turns its per-example losses into the scalar that it differentiates."""
+
+    def __call__(self, losses: Array, mask: Array, params: Params, anchor: Params) -> Array:
+        """``(losses f32[B], mask bool[B], params, anchor) -> f32[]``; ``anchor`` is the received model."""
+        ...
+
+
+LossFn = Callable[[Params, Batch, Params], tuple[Array, Array]]
+"""``(params, batch, anchor) -> (objective, mean plain loss of the batch)``."""
+
+Train = Callable[[LossFn, Params, Client, Key, Array], tuple[Params, Trace]]
+"""``(loss, params, client, key, round) -> (params, trace)``: the local work of ONE client."""
+
+
+class Method(NamedTuple):
+    """A published algorithm: a composition of a server rule, a local objective and a server transform."""
+
+    aggregator: Aggregator
+    objective: Callable[[Objective], Objective] | None = None
+    """Wraps the client's own objective: FedProx adds its proximal term to whatever the user trains."""
+    local: Callable[[Any], Any] | None = None
+    """Replaces the trainer: ``trainer -> trainer`` (FedSGD: one full-batch step)."""
+    transform: optax.GradientTransformationExtraArgs | None = None
+    """Called with ``report=`` on the aggregate, before the server optimiser."""
+
+
+class SimState(NamedTuple):
+    """All that the computation carries from round to round; enough to resume bit for bit."""
+
+    round: Array
+    """i32[]: rounds played."""
+    key: Key
+    params: Params
+    server: State
+    aggregator: State
+    selector: State
+
+
+class Info(NamedTuple):
+    """What one round leaves in the history."""
+
+    ids: Array
+    """i32[S]: the clients of the round."""
+    coef: Array
+    """f32[S]: the coefficient of each, 0 where it was not active."""
+    active: Array
+    """bool[S]: whose update was used."""
+
+
+class Evaluation(NamedTuple):
+    """Every client's result on one of its splits; NaN for a client whose split is empty."""
+
+    accuracy: Array
+    """f32[..., N]: the metric's mean over the client's examples."""
+    loss: Array
+    """f32[..., N]: the plain loss's mean over the client's examples."""
+
+
+class Simulation(NamedTuple):
+    """A federation ready to run: pure functions and the data they take as an argument."""
+
+    init: Callable[[Key], SimState]
+    """``key -> state``."""
+    step: Callable[[SimState, Any], tuple[SimState, Info]]
+    """``(state, data) -> (state, info)``: one round."""
+    evaluate: Callable[[Params, Any], dict[str, Evaluation]]
+    """``(params, data) -> {split: evaluation}``."""
+    data: Any
+    """The :class:`~fedjax_fair.data.FederatedData` that ``step`` and ``evaluate`` expect."""
+
+
+def as_method(rule: "Aggregator | Method") -> Method:
+    """Pass every rule through one door: an aggregator alone is a method with nothing else."""
+    if isinstance(rule, Method):
+        return rule
+    if isinstance(rule, Aggregator):
+        return Method(rule)
+    raise ValueError(
+        f"aggregator must be an Aggregator or a Method, such as ff.fedavg(), got {type(rule).__name__}"
+    )

@@ -1,0 +1,35 @@
+"""The table of a partition, and the counts behind it."""
+
+import numpy as np
+
+from fedjax_fair.data import FederatedData, partition
+
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 200))
+
+
+def test_describe_prints_counts_per_client(capsys):
+    clients = partition.shards(4, 2)(LABELS, 0)
+    counts = partition.describe(clients, LABELS)
+    out = capsys.readouterr().out
+    np.testing.assert_array_equal(counts, np.stack([np.bincount(LABELS[rows], minlength=10) for rows in clients]))
+    assert "4 clients, 10 classes, 2000 examples" in out
+    assert sum(line.split()[-1:] == ["500"] for line in out.splitlines()) == 4
+    assert "…" not in out
+
+
+def test_describe_summarises_large_federations(capsys):
+    labels = np.repeat(np.arange(100), 50)
+    partition.describe(partition.iid(100)(labels, 0), labels)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if line.split()[-1:] == ["50"]] == ["min", "median", "max"]
+    assert "classes held" in "".join(lines)
+
+
+def test_describe_counts_all_splits(capsys):
+    y = np.arange(120) % 4
+    data = FederatedData.from_arrays(np.zeros((120, 1)), y, partition=partition.iid(3))
+    counts = partition.describe(data)
+    assert counts.shape == (3, 4)
+    np.testing.assert_array_equal(counts.sum(0), np.bincount(y))
+    out = capsys.readouterr().out
+    assert [line.split()[-3:] for line in out.splitlines()][3] == ["32", "4", "4"]

@@ -1,0 +1,227 @@
+"""FederatedData: splits, official test examples, normalisation, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedjax_fair.data import FederatedData, Normalizer, partition
+
+build = FederatedData.from_arrays
+SETTINGS = settings(deadline=None, max_examples=25)
+SPLITS = ("train", "validation", "test")
+
+
+def toy(n=120, classes=4, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, 3)).astype(np.float32), rng.integers(0, classes, n)
+
+
+def rows_of(split, k):
+    return np.asarray(split.rows)[int(split.start[k]) : int(split.start[k] + split.size[k])]
+
+
+def assert_table(split, n_clients):
+    """start, size, rows and owner tell the same story, in int32."""
+    assert all(part.dtype == jnp.int32 for part in split)
+    size = np.asarray(split.size)
+    np.testing.assert_array_equal(split.start, np.cumsum(size) - size)
+    np.testing.assert_array_equal(split.owner, np.repeat(np.arange(n_clients), size))
+    assert len(split.rows) == size.sum()
+
+
+@given(
+    sizes=st.lists(st.integers(3, 40), min_size=1, max_size=8),
+    shares=st.sampled_from(
+        [(0.8, 0.1, 0.1), (5 / 6, 0, 1 / 6), (1, 0, 0), (0.01, 0.495, 0.495), (0.5, 0.5, 0), (0.1, 0, 0.9)]
+    ),
+    seed=st.integers(0, 1000),
+)
+@SETTINGS
+def test_splits_partition_each_client(sizes, shares, seed):
+    client = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    data = build(
+        np.arange(len(client), dtype=np.float32)[:, None], client, client_id=client, split=shares, seed=seed
+    )
+    assert data.n_clients == len(sizes)
+    for split in data[2:5]:
+        assert_table(split, len(sizes))
+    for k, n in enumerate(sizes):
+        mine = [rows_of(getattr(data, name), k) for name in SPLITS]
+        np.testing.assert_array_equal(np.sort(np.concatenate(mine)), np.flatnonzero(client == k))
+        assert len(mine[0]) >= 1
+        for share, rows in zip(shares, mine):
+            assert (len(rows) > 0) == (share > 0)
+            assert abs(len(rows) - share * n) <= 1.5
+    np.testing.assert_array_equal(data.sizes, data.train.size)
+
+
+def test_the_papers_sixths():
+    x, y = np.zeros((600, 1), np.float32), np.zeros(600, int)
+    data = build(x, y, client_id=y, split=(5 / 6, 0, 1 / 6))
+    assert [int(split.size[0]) for split in data[2:5]] == [500, 0, 100]
+
+
+def test_same_seed_same_data():
+    x, y = toy()
+    a, b, c = (build(x, y, partition=partition.iid(5), seed=seed) for seed in (1, 1, 2))
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+    assert not np.array_equal(a.train.rows, c.train.rows)
+
+
+def test_clients_may_share_examples():
+    x, y = toy()
+    data = build(x, y, partition=lambda labels, seed: [np.arange(60), np.arange(30, 90)])
+    assert len(np.unique(np.concatenate([rows_of(split, 0) for split in data[2:5]]))) == 60
+    assert len(data.x) == 120
+
+
+@given(n_test=st.integers(40, 200), seed=st.integers(0, 1000))
+@SETTINGS
+def test_official_test_examples_follow_the_training_labels(n_test, seed):
+    x, y = toy(200, 4, seed)
+    y_test = np.random.default_rng(seed + 1).integers(0, 5, n_test)  # nobody trains on class 4
+    x_test = np.full((n_test, 3), 7, np.float32)
+    data = build(x, y, partition=partition.dirichlet(4, 2.0), seed=seed, test=(x_test, y_test))
+    assert_table(data.test, 4)
+    rows = np.asarray(data.test.rows)
+    assert (np.asarray(data.validation.size) > 0).all()
+    np.testing.assert_array_equal(np.sort(rows), 200 + np.flatnonzero(y_test < 4))
+    assert (np.asarray(data.x)[rows] == 7).all()
+    for c in range(4):
+        held = np.array([(np.asarray(data.y)[rows_of(data.train, k)] == c).sum() for k in range(4)])
+        got = np.array([(np.asarray(data.y)[rows_of(data.test, k)] == c).sum() for k in range(4)])
+        assert (np.abs(got - (y_test == c).sum() * held / held.sum()) < 1).all()
+
+
+def test_take_normalises_uint8_on_the_fly():
+    x = np.arange(240, dtype=np.uint8).reshape(20, 2, 2, 3)
+    data = build(x, np.zeros(20, int), partition=partition.iid(2))
+    assert data.x.dtype == jnp.uint8
+    rows = jnp.array([[3, 1], [0, 19]])
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        for take in (
+            data.take,
+            jax.jit(data.take),
+            jax.vmap(data.take),
+            lambda r: jax.jit(lambda d, r: d.take(r))(data, r),
+        ):
+            got, y = take(rows)
+            assert got.dtype == jnp.float32
+            assert y.shape == (2, 2)
+            np.testing.assert_allclose(got, x[np.asarray(rows)] / 255, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (1, 1, 3), (2, 2, 3), (2, 1, 1)])
+def test_normalizers_broadcast_to_an_example(shape):
+    x = np.random.default_rng(0).integers(0, 256, (12, 2, 2, 3), dtype=np.uint8)
+    shift, scale = np.full(shape, 4.0), np.linspace(1, 2, int(np.prod(shape))).reshape(shape)
+    data = build(x, np.zeros(12, int), partition=partition.iid(2), normalizer=Normalizer(shift, scale))
+    with jax.numpy_rank_promotion("raise"):
+        got, _ = data.take(jnp.arange(12))
+    np.testing.assert_allclose(got, (x - shift) * scale, rtol=1e-6)
+
+
+def test_floats_and_tokens_are_left_as_they_are():
+    x, y = toy()
+    data = build(x.astype(np.float64), y, partition=partition.iid(3))
+    assert data.normalizer is None
+    assert data.x.dtype == jnp.float32
+    np.testing.assert_array_equal(data.take(jnp.arange(120))[0], x)
+    tokens = build(np.arange(12).reshape(6, 2), np.arange(12).reshape(6, 2), partition=partition.iid(2))
+    got, targets = tokens.take(jnp.arange(6))
+    assert got.dtype == targets.dtype == jnp.int32
+
+
+def test_float64_stays_where_jax_allows_it():
+    x, y = toy()
+    with jax.enable_x64(True):
+        data = build(x.astype(np.float64), y.astype(np.int64), partition=partition.iid(3))
+        assert data.x.dtype == jnp.float64
+        assert data.y.dtype == jnp.int32
+        assert_table(data.train, 3)
+        image = build(np.zeros((9, 2), np.uint8), y[:9], partition=partition.iid(3))
+        assert image.take(jnp.arange(2))[0].dtype == jnp.float32
+
+
+def test_pytrees_and_regression_targets():
+    x, y = toy()
+    tree = {"a": x, "b": np.arange(120, dtype=np.uint8)}
+    data = build(tree, y / 7.0, partition=partition.iid(3))
+    got, targets = data.take(jnp.array([5, 6]))
+    np.testing.assert_array_equal(got["a"], x[[5, 6]])
+    np.testing.assert_array_equal(got["b"], [5, 6])
+    np.testing.assert_allclose(targets, y[[5, 6]] / 7.0, rtol=1e-6)
+    assert partition.describe(data).tolist() == [[40], [40], [40]]
+
+
+def test_the_store_is_a_copy():
+    x, y = toy()
+    data, first = build(x, y, partition=partition.iid(3)), x[0].copy()
+    x[:] = 0
+    np.testing.assert_array_equal(data.x[0], first)
+
+
+X, Y = toy()
+IID = partition.iid(3)
+NAN = np.where(np.arange(120)[:, None] == 17, np.nan, X)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: build(X, Y), "exactly one of client_id and partition, got neither"),
+        (lambda: build(X, Y, client_id=Y, partition=IID), "exactly one of client_id and partition, got both"),
+        (lambda: build(X, Y[:-1], partition=IID), "one entry per example, got 120 and 119"),
+        (lambda: build(X, Y, client_id=Y[:-1]), "one entry per example, 120, got 119"),
+        (lambda: build(NAN, Y, partition=IID), "x holds NaN or infinity in 1 examples, first in example 17"),
+        (lambda: build(X / 0.0, Y, partition=IID), "x holds NaN or infinity"),
+        (lambda: build(X, np.where(Y > 2, np.nan, Y), partition=IID), "y holds NaN or infinity"),
+        (lambda: build(X, Y - 1, partition=IID), "y must hold labels from 0"),
+        (lambda: build(X, Y.astype(str), partition=IID), "y must be a non-empty array"),
+        (lambda: build(X.astype(str), Y, partition=IID), "x must hold numbers"),
+        (lambda: build((), Y, partition=IID), "x must be an array, or a pytree"),
+        (lambda: build(np.full((120, 1), 2**40), Y, partition=IID), "integers in x must fit 32 bits"),
+        (lambda: build(X, Y, partition="iid"), "partition must be a function"),
+        (lambda: build(X, Y, partition=IID, seed=-1), "seed must be at least 0"),
+        (lambda: build(X, Y, partition=IID, split=(0.9, 0.1)), "split must be three shares"),
+        (lambda: build(X, Y, partition=IID, split=(0.9, 0.2, -0.1)), "split must be three shares"),
+        (lambda: build(X, Y, partition=IID, split=(0.8, 0.1, 0.2)), "that sum to 1"),
+        (lambda: build(X, Y, partition=IID, split=(0.8, np.nan, 0.2)), "that sum to 1"),
+        (lambda: build(X, Y, partition=IID, split="abc"), "split must be three shares"),
+        (lambda: build(X, Y, partition=IID, split=(0, 0.5, 0.5)), "leave training a share"),
+        (
+            lambda: build(X[:5], Y[:5], client_id=[0, 0, 0, 1, 1]),
+            "client 1 has 2 examples, but a split into 3 parts needs at least 3",
+        ),
+        (lambda: build(X, Y, partition=lambda y, s: []), "returned no client"),
+        (lambda: build(X, Y, partition=lambda y, s: [np.arange(9), np.arange(0)]), "client 1 has no example"),
+        (lambda: build(X, Y, partition=lambda y, s: [np.arange(121)]), "rows from 0 to 120 of 120"),
+        (lambda: build(X, Y, partition=lambda y, s: [np.zeros(9, int)]), "client 0 gets an example twice"),
+        (lambda: build(X, Y, partition=lambda y, s: [np.zeros(9)]), "vector of integer rows"),
+        (lambda: build(X, Y, partition=IID, test=X), "test must be a pair"),
+        (lambda: build(X, Y, partition=IID, test=(X[:, :2], Y)), "x_test must have examples like those of x"),
+        (lambda: build(X, Y, partition=IID, test=(X, Y[1:])), "x_test and y_test must have one entry"),
+        (lambda: build(X, Y, partition=IID, test=(X, Y), split=(0.8, 0.1, 0.1)), "test share must be 0"),
+        (lambda: build(X, Y, partition=IID, test=(X[:2], Y[:2])), "gets none of the official test"),
+        (lambda: build(X, Y / 2, partition=IID, test=(X, Y)), "dealt by class"),
+        (lambda: build(X, Y, partition=IID, normalizer="mean"), "normalizer must be a Normalizer"),
+        (
+            lambda: build(X, Y, partition=IID, normalizer=Normalizer(np.zeros(2), 1.0)),
+            "normalizer.shift must",
+        ),
+        (
+            lambda: build(X, Y, partition=IID, normalizer=Normalizer(0.0, np.inf)),
+            "normalizer.scale must be fin",
+        ),
+        (lambda: build({"a": X}, Y, partition=IID, normalizer=Normalizer(0.0, 1.0)), "x to be one array"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_wrong_calls_say_so_in_one_sentence(call, sentence):
+    with pytest.raises(ValueError, match=sentence) as caught:
+        call()
+    assert "\n" not in str(caught.value)

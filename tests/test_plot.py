@@ -1,0 +1,200 @@
+"""Figures: they show what they should, fit one column, and never touch pyplot."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from fedjax_fair import metrics, plot
+
+NAMES = ("FedAvg", "q-FFL", "AFL", "FedMABA", "AAggFF-D", "PropFair")
+ROUNDS = np.arange(0, 100, 10)
+
+
+@pytest.fixture(scope="module")
+def history():
+    """Six rules, three seeds, ten evaluations, thirty clients of whom one has no test examples."""
+    acc = np.random.default_rng(0).beta(6, 2, (len(NAMES), 3, len(ROUNDS), 30))
+    acc[..., 7] = np.nan
+    return {name: (ROUNDS, a) for name, a in zip(NAMES, acc)}
+
+
+@pytest.fixture(scope="module")
+def final(history):
+    return {name: acc[:, -1] for name, (_, acc) in history.items()}
+
+
+@pytest.fixture(params=["lorenz", "client_histogram", "over_rounds", "accuracy_and_fairness"])
+def drawn(request, history, final):
+    if request.param == "over_rounds":
+        return plot.over_rounds({name: (t, 100 * np.nanmean(a, -1)) for name, (t, a) in history.items()})
+    if request.param == "accuracy_and_fairness":
+        return plot.accuracy_and_fairness(history)
+    return getattr(plot, request.param)(final)
+
+
+@pytest.fixture
+def ax():
+    return Figure().add_subplot()
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def panels(drawn):
+    return drawn if isinstance(drawn, tuple) else (drawn,)
+
+
+def test_every_figure_fits_one_column(drawn):
+    figure = panels(drawn)[0].figure
+    figure.draw_without_rendering()
+    width, height = figure.get_size_inches()
+    assert width == plot.WIDTH
+    box = figure.get_tightbbox()
+    assert box.x0 >= -0.01
+    assert box.y0 >= -0.01
+    assert box.x1 <= width + 0.01
+    assert box.y1 <= height + 0.01
+
+
+def test_every_axis_names_its_quantity_and_percent(drawn):
+    *_, below = panels(drawn)
+    assert below.get_xlabel()
+    for ax in panels(drawn):
+        ax.figure.draw_without_rendering()
+        assert "%" in ax.get_xlabel() + ax.get_ylabel()
+
+
+@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+def test_save(drawn, tmp_path, suffix):
+    path = plot.save(drawn, tmp_path / "new" / f"figure.{suffix}")
+    if suffix == "png":
+        pixels = imread(path)
+        assert pixels.shape[1] == 200 * plot.WIDTH
+        assert pixels[..., :3].std() > 0.05
+        assert np.ptp(pixels[..., :3], axis=2).max() > 0.5  # colours
+    elif suffix == "svg":
+        assert "FedMABA" in path.read_text()  # text, not outlines
+    else:
+        assert b"/Type0" in path.read_bytes()  # fonttype 42
+        assert b"/Type3" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+def test_the_same_script_writes_the_same_bytes(final, tmp_path, suffix):
+    first, second = (tmp_path / f"{i}.{suffix}" for i in (1, 2))
+    plot.save(plot.lorenz(final), first)
+    plot.save(plot.lorenz(final).figure, second)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_lorenz_shows_the_curve_and_its_gini(ax):
+    x = np.array([0.2, 0.4, 0.9, np.nan])
+    assert plot.lorenz({"one": x, "three": np.stack([x, x, x])}, ax) is ax
+    equality, one, three = ax.get_lines()
+    np.testing.assert_allclose(equality.get_xdata(), equality.get_ydata())
+    assert np.interp(100 / 3, *one.get_data()) <= 100 / 3
+    np.testing.assert_allclose(one.get_ydata(), three.get_ydata(), atol=1e-5)
+    gini = f"{float(metrics.gini(x)):.3f}"
+    assert texts(ax) == ["equality", f"one: {gini}", f"three: {gini} ± 0.000"]
+    assert not ax.child_axes  # an inset only where the curves hug the diagonal
+    close = plot.lorenz({"even": [0.6, 0.7, 0.8]})
+    np.testing.assert_allclose(close.get_lines()[1].get_ydata(), [0, 600 / 21, 1300 / 21, 100], rtol=1e-5)
+    assert len(close.child_axes) == 1
+
+
+def test_histogram_counts_every_client_once_per_seed(final):
+    ax = plot.client_histogram(final, bins=12)
+    assert [label.get_text() for label in ax.get_yticklabels()] == list(NAMES)
+    outlines = [patch for patch in ax.patches if not patch.get_fill()]
+    scale = float(ax.child_axes[0].get_yticklabels()[-1].get_text())
+    for row, outline in zip(ax.get_yticks(), outlines, strict=True):
+        heights, edges, _ = outline.get_data()
+        assert len(edges) == 13
+        assert (heights - row).sum() / 0.85 * scale == pytest.approx(29, rel=0.02)
+    means = [line.get_xdata()[0] for line in ax.get_lines() if line.get_marker() == "o"]
+    np.testing.assert_allclose(means, [100 * np.nanmean(x) for x in final.values()])
+
+
+def test_histogram_of_equal_clients():
+    assert plot.client_histogram({"same": np.full(5, 0.5)}).get_xlim()[0] < 50
+
+
+@pytest.mark.parametrize("band", ["range", "std", "none"])
+def test_over_rounds_draws_mean_and_band(ax, band):
+    values = np.array([[1.0, 2, 3], [3, 4, 5]])
+    plot.over_rounds({"two": ([0, 5, 10], values), "one": ([0, 5, 10], values[0])}, "Loss (nats)", band, ax)
+    two, one = ax.get_lines()
+    np.testing.assert_array_equal(two.get_xdata(), [0, 5, 10])
+    np.testing.assert_array_equal(two.get_ydata(), [2, 3, 4])
+    np.testing.assert_array_equal(one.get_ydata(), [1, 2, 3])
+    assert len(ax.collections) == (band != "none")
+    for filled in ax.collections:
+        assert set(filled.get_paths()[0].vertices[:, 1]) == {1, 2, 3, 4, 5}
+    assert (ax.get_xlabel(), ax.get_ylabel(), texts(ax)) == ("Round", "Loss (nats)", ["two", "one"])
+
+
+def test_accuracy_and_fairness_panels(history):
+    above, below = plot.accuracy_and_fairness(history)
+    _, acc = history["AFL"]
+    np.testing.assert_allclose(above.get_lines()[2].get_ydata(), 100 * metrics.mean(acc).mean(0), rtol=1e-5)
+    np.testing.assert_allclose(below.get_lines()[2].get_ydata(), metrics.variance(acc).mean(0), rtol=1e-5)
+    assert (above.get_ylabel(), below.get_ylabel()) == ("Mean accuracy (%)", "Variance over clients (%²)")
+    assert texts(above) == list(NAMES)
+    assert len(plot.accuracy_and_fairness({"one seed": (ROUNDS, acc[0])})) == 2
+
+
+def test_rules_look_different_and_alike_in_all_figures(history, final):
+    curves = plot.lorenz(final).get_lines()[1:]
+    lines = plot.accuracy_and_fairness(history)[0].get_lines()
+    assert [line.get_color() for line in curves] == [line.get_color() for line in lines]
+    assert len({to_hex(line.get_color()) for line in lines}) == len({line.get_marker() for line in lines}) == 6
+    many = plot.lorenz({f"rule {i}": [0.2, 0.8] for i in range(35)}).get_lines()[1:]
+    assert len({(line.get_color(), line._unscaled_dash_pattern) for line in many}) == 35
+
+
+def test_pyplot_is_never_imported():
+    code = (
+        "import sys; from fedjax_fair import plot; assert 'matplotlib' not in sys.modules; "
+        "plot.lorenz({'a': [0.1, 0.2]}); assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_users_style_is_left_alone(final):
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    plot.lorenz(final)
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize("draw", [plot.lorenz, plot.client_histogram, plot.over_rounds])
+@pytest.mark.parametrize("empty", [{}, [1, 2], None])
+def test_nothing_to_draw(draw, empty):
+    with pytest.raises(ValueError, match="dictionary with at least one rule"):
+        draw(empty)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: plot.lorenz({"a": np.ones((2, 2, 2))}), r"'a' must be accuracies \[N\] or \[seeds, N\]"),
+        (lambda: plot.lorenz({"a": [50.0, 60]}), r"'a' must hold accuracies in \[0, 1\], not percent"),
+        (lambda: plot.client_histogram({"a": [np.nan]}), "'a' must hold at least one client"),
+        (lambda: plot.client_histogram({"a": [0.5]}, bins=0), "bins must be at least 1"),
+        (lambda: plot.over_rounds({"a": [1, 2, 3]}), r"'a' must be a pair \(rounds, values\)"),
+        (lambda: plot.over_rounds({"a": ([1, 2], [1, 2, 3])}), r"got \(2,\), \(3,\)"),
+        (lambda: plot.over_rounds({"a": ([1], [1])}, band="rang"), "did you mean 'range'"),
+        (lambda: plot.accuracy_and_fairness({"a": ([1], [0.5])}), r"\[T, N\] or \[seeds, T, N\]"),
+        (lambda: plot.accuracy_and_fairness({"a": ([1, 2], np.ones((3, 4)))}), r"got \(2,\), \(3,\)"),
+    ],
+)
+def test_errors_say_what_is_wrong(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
