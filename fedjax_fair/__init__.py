@@ -1,6 +1,6 @@
 """Fair federated learning, simulated fast. ``import fedjax_fair as ff``."""
 
-from fedjax_fair import data, losses, metrics, models, objectives, plot
+from fedjax_fair import data, losses, metrics, models, objectives, plot, registry
 from fedjax_fair.aggregators import aaggff_d, aaggff_s, afl, fedavg, fedmaba, fedprox, fedsgd, qfedavg
 from fedjax_fair.data import FederatedData, partition
 from fedjax_fair.local import local_sgd
@@ -60,6 +60,7 @@ __all__ = [
     "proximal",
     "qfedavg",
     "reads",
+    "registry",
     "run",
     "simulation",
     "size_proportional",

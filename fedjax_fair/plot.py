@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH = 3.4
-"""Width of one column, in inches."""
+WIDTH = 3.4  # one column, in inches
+
+Curves = Mapping[str, tuple[ArrayLike, ArrayLike]]
 
 # Okabe and Ito (2008), without the yellow that vanishes on white. 7 and 5 share no factor: 35 distinct lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
@@ -36,7 +37,7 @@ RC: dict[Any, Any] = {
     **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
     "legend.handlelength": 2.4,
     "legend.labelspacing": 0.3,
-    "legend.columnspacing": 1.0,
+    "legend.columnspacing": 1,
     "lines.linewidth": 1.2,
     "lines.markersize": 3,
     "savefig.dpi": 200,
@@ -64,12 +65,15 @@ def _style(i: int) -> dict[str, Any]:
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
 
 
-def _legend_above(ax: "Axes") -> None:
+def _legend_above(ax: "Axes", grow: bool, title: str | None = None) -> None:
     """A legend over the top edge, in as many columns as the longest name leaves room for."""
+    figure: Any = ax.get_figure(root=True)
+    width, height = figure.get_size_inches()
     names = ax.get_legend_handles_labels()[1]
-    room = ax.figure.get_figure(root=True).get_size_inches()[0] * 72 - 36  # points
-    columns = max(1, min(len(names), int(room // (30 + 4.2 * max(map(len, names))))))
-    ax.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=columns, borderaxespad=0.2)
+    columns = max(1, min(len(names), int((72 * width - 36) // (30 + 4.2 * max(map(len, names))))))
+    ax.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=columns, borderaxespad=0.2, title=title)
+    if grow:
+        figure.set_figheight(height + 0.14 * -(-len(names) // columns))
 
 
 def _named(curves: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -118,7 +122,7 @@ def lorenz(curves: Mapping[str, ArrayLike], ax: "Axes | None" = None) -> "Axes":
     Over several seeds: the mean curve, and the mean and standard deviation of the Gini coefficient. Where all
     curves keep close to equality an inset magnifies how far below it they are.
     """
-    rules = _per_client(curves)
+    rules, own = _per_client(curves), ax is None
     ax = _axes(ax, WIDTH)
     ax.plot([0, 100], [0, 100], color="0.6", linewidth=0.8, label="equality")
     gaps = []
@@ -138,7 +142,11 @@ def lorenz(curves: Mapping[str, ArrayLike], ax: "Axes | None" = None) -> "Axes":
         inset.set(xlim=(0, 100), ylim=(0, None), xticks=(0, 50, 100))
     ax.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
     ax.set(xlabel="Clients, from the worst served (%)", ylabel="Share of the total accuracy (%)")
-    ax.legend(loc="upper left", title="Gini coefficient", alignment="left")
+    names = ax.get_legend_handles_labels()[1]
+    if 29 + 3.8 * max(map(len, names)) + 9.7 * (len(names) + 1) < 198:  # points: fits over the diagonal
+        ax.legend(loc="upper left", title="Gini coefficient", alignment="left")
+    else:
+        _legend_above(ax, own, title="Gini coefficient")
     return ax
 
 
@@ -154,7 +162,7 @@ def client_histogram(curves: Mapping[str, ArrayLike], bins: int = 20, ax: "Axes 
     counts = [np.histogram(100 * x[np.isfinite(x)], edges)[0] / len(x) for x in rules.values()]
     top = np.max(counts)
     rows = np.arange(len(rules))[::-1]  # the first rule on top
-    ax = _axes(ax, 0.7 + 0.36 * len(rules))
+    ax = _axes(ax, 0.7 + 0.36 * max(2, len(rules)))
     for i, (row, count, x) in enumerate(zip(rows, counts, rules.values())):
         colour = _style(i)["color"]
         heights = row + 0.85 * count / top
@@ -164,41 +172,37 @@ def client_histogram(curves: Mapping[str, ArrayLike], bins: int = 20, ax: "Axes 
         ax.plot(100 * np.nanmean(x), row, "o", color=colour, clip_on=False)
     ax.set_yticks(rows, list(rules))
     ax.tick_params("y", length=0)
-    ax.spines["left"].set_visible(False)
     scale = ax.secondary_yaxis("right")
     scale.set_yticks(np.ravel([rows, rows + 0.85]), [""] * len(rows) + [f"{top:.3g}"] * len(rows))
     scale.set_ylabel("Clients per bin")
-    scale.spines["right"].set_visible(False)
+    for spine in (ax.spines["left"], scale.spines["right"]):
+        spine.set_visible(False)
     ax.set(ylim=(-0.08, len(rules)), xlabel="Client accuracy (%), dot: mean")
     return ax
 
 
 @_paper()
 def over_rounds(
-    curves: Mapping[str, tuple[ArrayLike, ArrayLike]],
-    ylabel: str = "Accuracy (%)",
-    band: str = "range",
-    ax: "Axes | None" = None,
+    curves: Curves, ylabel: str = "Accuracy (%)", band: str = "range", ax: "Axes | None" = None
 ) -> "Axes":
     """Draw ``{name: (rounds [T], values [T] or [seeds, T])}``: the mean over seeds, and a band around it.
 
     ``band`` is "range", from the smallest seed to the largest, "std", one (population) standard deviation
     either side, or "none". ``ylabel`` must name the unit.
     """
-    ax = _draw_rounds(curves, ylabel, band, ax)
-    _legend_above(ax)
-    return ax
+    drawn = _draw_rounds(curves, ylabel, band, ax)
+    _legend_above(drawn, grow=ax is None)
+    return drawn
 
 
 def _draw_rounds(curves: Mapping[str, Any], ylabel: str, band: str, ax: "Axes | None") -> "Axes":
     check_choice("band", band, ("range", "std", "none"))
     rules = {name: _over_rounds(name, pair) for name, pair in _named(curves).items()}
-    ax = _axes(ax, 2.5)
+    ax = _axes(ax, 2.2)
     for i, (name, (t, y)) in enumerate(rules.items()):
         centre, marker = y.mean(0), MARKERS[i % len(MARKERS)]
         every = max(1, len(t) // 5)  # about five markers a line, staggered
-        some = (i * every // len(rules), every)
-        ax.plot(t, centre, marker=marker, markevery=some, label=name, **_style(i))
+        ax.plot(t, centre, label=name, marker=marker, markevery=(i * every // len(rules), every), **_style(i))
         if band != "none" and len(y) > 1:
             low, high = (y.min(0), y.max(0)) if band == "range" else (centre - y.std(0), centre + y.std(0))
             ax.fill_between(t, low, high, color=_style(i)["color"], alpha=0.12, linewidth=0)
@@ -208,9 +212,7 @@ def _draw_rounds(curves: Mapping[str, Any], ylabel: str, band: str, ax: "Axes | 
 
 
 @_paper()
-def accuracy_and_fairness(
-    curves: Mapping[str, tuple[ArrayLike, ArrayLike]], band: str = "range"
-) -> "tuple[Axes, Axes]":
+def accuracy_and_fairness(curves: Curves, band: str = "range") -> "tuple[Axes, Axes]":
     """Mean accuracy over variance, per round, of ``{name: (rounds [T], accuracy [seeds, T, N] or [T, N])}``.
 
     Returns the Axes of the two panels, stacked on one figure; ``band`` as in :func:`over_rounds`.
@@ -225,11 +227,11 @@ def accuracy_and_fairness(
         _check_accuracy(name, acc)
         means[name] = rounds, 100 * np.asarray(metrics.mean(acc))
         variances[name] = rounds, np.asarray(metrics.variance(acc))
-    figure = Figure((WIDTH, 4), layout="constrained")
-    above, below = figure.subplots(2, sharex=True)
-    over_rounds(means, "Mean accuracy (%)", band, above).set_xlabel("")
+    above, below = Figure((WIDTH, 3.7), layout="constrained").subplots(2, sharex=True)
+    _draw_rounds(means, "Mean accuracy (%)", band, above).set_xlabel("")
+    _legend_above(above, grow=True)
     _draw_rounds(variances, "Variance over clients (%²)", band, below)
-    figure.align_ylabels()
+    above.figure.align_ylabels()
     return above, below
 
 
@@ -237,7 +239,7 @@ def accuracy_and_fairness(
 def save(drawn: "Figure | Axes | Sequence[Axes]", path: str | Path) -> Path:
     """Write a figure, given itself or Axes of it, in the format that the suffix of ``path`` names.
 
-    PNG at 200 dpi; PDF and SVG as vectors whose text stays text. Undated: a script writes the same bytes again.
+    PNG at 200 dpi; PDF and SVG as vectors, text as text. No date: a script writes the same bytes again.
     """
     from matplotlib.figure import Figure
 
@@ -245,6 +247,5 @@ def save(drawn: "Figure | Axes | Sequence[Axes]", path: str | Path) -> Path:
     figure: Any = ax if isinstance(ax, Figure) else ax.get_figure(root=True)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix.lower())
-    figure.savefig(path, metadata=undated)
+    figure.savefig(path, metadata={".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix))
     return path

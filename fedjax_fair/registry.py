@@ -1,0 +1,64 @@
+"""Names of the factories: what the command line, the contract tests and the tables of the docs go by."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fedjax_fair import aggregators, models, selectors
+from fedjax_fair.checks import check_choice, lookup
+from fedjax_fair.data import partition
+from fedjax_fair.types import Aggregator, Method, Selector
+
+
+def _table(*factories: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    return {factory.__name__: factory for factory in factories}
+
+
+AGGREGATORS: dict[str, Callable[..., Aggregator | Method]] = _table(
+    aggregators.fedavg,
+    aggregators.fedsgd,
+    aggregators.fedprox,
+    aggregators.qfedavg,
+    aggregators.afl,
+    aggregators.fedmaba,
+    aggregators.aaggff_s,
+    aggregators.aaggff_d,
+)
+
+SELECTORS: dict[str, Callable[..., Selector]] = _table(selectors.uniform, selectors.size_proportional)
+
+MODELS: dict[str, Callable[..., models.Model]] = _table(models.logistic_regression, models.mlp, models.cnn)
+
+PARTITIONS: dict[str, Callable[..., partition.Partition]] = _table(
+    partition.iid,
+    partition.shards,
+    partition.dirichlet,
+    partition.blocks,
+    partition.power_law,
+    partition.log_normal,
+)
+
+
+def settings_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The hyper-parameters of a factory, by name, with their defaults."""
+    return dict(inspect.signature(factory).parameters)
+
+
+def make_rule(name: str, settings: Mapping[str, Any] | None = None, *, learning_rate: float) -> Aggregator | Method:
+    """Build the rule ``name``; a Lipschitz constant that is not among ``settings`` is 1 / learning_rate.
+
+    Raises:
+      ValueError: an unknown name or setting (with the nearest match), or a value that the rule refuses.
+    """
+    factory = lookup("algorithm", name, AGGREGATORS)
+    known, given = settings_of(factory), dict(settings or {})
+    for setting in given:
+        check_choice(f"setting of {name}", setting, known)
+    if "lipschitz" in known and given.get("lipschitz") is None:
+        given["lipschitz"] = 1 / learning_rate
+    return factory(**given)
+
+
+def summary(factory: Callable[..., Any]) -> str:
+    """The first line of a factory's docstring."""
+    return (inspect.getdoc(factory) or "").partition("\n")[0]
