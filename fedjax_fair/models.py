@@ -5,7 +5,7 @@ No stock model has batch normalisation: its running statistics have no meaning w
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -117,7 +117,10 @@ def mlp(features: Sequence[int] = (200, 200), classes: int = 10) -> Model:
 
 
 def cnn(
-    classes: int = 10, channels: tuple[int, int] = (32, 64), hidden: int = 512, padding: str = "VALID"
+    classes: int = 10,
+    channels: tuple[int, int] = (32, 64),
+    hidden: int = 512,
+    padding: Literal["SAME", "VALID"] = "VALID",
 ) -> Model:
     """The FedAvg CNN (McMahan et al., 2017): two 5 x 5 convolutions, 2 x 2 max pooling, one dense layer.
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 3.4  # one column, in inches
-
 Curves = Mapping[str, tuple[ArrayLike, ArrayLike]]
 
 # Okabe and Ito (2008), without the yellow that vanishes on white. 7 and 5 share no factor: 35 distinct lines.
@@ -245,7 +244,6 @@ def save(drawn: "Figure | Axes | Sequence[Axes]", path: str | Path) -> Path:
 
     ax = drawn[0] if isinstance(drawn, Sequence) else drawn
     figure: Any = ax if isinstance(ax, Figure) else ax.get_figure(root=True)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    (path := Path(path)).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix))
     return path

@@ -1,6 +1,7 @@
 """Names of the factories: what the command line, the contract tests and the tables of the docs go by."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -44,6 +45,12 @@ def settings_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return dict(inspect.signature(factory).parameters)
 
 
+def defaults(factory: Callable[..., Any]) -> str:
+    """The hyper-parameters of a factory and their defaults, for a table."""
+    given = settings_of(factory).items()
+    return ", ".join(name if p.default is p.empty else f"{name}={p.default}" for name, p in given)
+
+
 def make_rule(name: str, settings: Mapping[str, Any] | None = None, *, learning_rate: float) -> Aggregator | Method:
     """Build the rule ``name``; a Lipschitz constant that is not among ``settings`` is 1 / learning_rate.
 
@@ -60,5 +67,10 @@ def make_rule(name: str, settings: Mapping[str, Any] | None = None, *, learning_
 
 
 def summary(factory: Callable[..., Any]) -> str:
-    """The first line of a factory's docstring."""
-    return (inspect.getdoc(factory) or "").partition("\n")[0]
+    """The first line of a factory's docstring, without markup."""
+    return plain((inspect.getdoc(factory) or "").partition("\n")[0])
+
+
+def plain(text: str) -> str:
+    """Docstring text for a terminal: roles and backquotes removed."""
+    return re.sub(r"(:\w+:)?(`+)(.*?)\2", r"\3", text)

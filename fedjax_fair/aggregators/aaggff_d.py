@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from fedjax_fair.aggregators.responses import CDFS, responses
+from fedjax_fair.aggregators.responses import CDF, CDFS, Variant, responses
 from fedjax_fair.checks import check_choice
 from fedjax_fair.solvers import masked_mean, normalize, scatter, softmax
 from fedjax_fair.types import Aggregator, Key, Report
@@ -19,10 +19,11 @@ class AAggFFDState(NamedTuple):
     gradient: Array  # f32[N], sum of the estimated gradients of the decision loss
 
 
-def aaggff_d(cdf: str = "weibull", variant: str = "paper") -> Aggregator:
-    r"""Exponentiated weights on a doubly robust estimate of every client's response.
+def aaggff_d(cdf: CDF = "weibull", variant: Variant = "paper") -> Aggregator:
+    r"""Exponentiated weights on estimates of every client's response: for many clients, few a round.
 
-    With :math:`r_i = C\,\mathrm{CDF}(F_i / \bar F)` for the sampled clients, C the share of clients sampled:
+    With responses :math:`r_i = C\,\mathrm{CDF}(F_i / \bar F)` of the sampled clients, C the share of clients
+    sampled, and a doubly robust estimate of everybody's:
 
     .. math::
       \hat r_i = \bar r + 1[i \in S]\,(r_i - \bar r) / C, \qquad

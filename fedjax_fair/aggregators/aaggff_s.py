@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from fedjax_fair.aggregators.responses import CDFS, responses
+from fedjax_fair.aggregators.responses import CDF, CDFS, Variant, responses
 from fedjax_fair.checks import check_choice
 from fedjax_fair.solvers import masked_mean, normalize, qp_simplex, scatter
 from fedjax_fair.types import Aggregator, Key, Report
@@ -19,11 +19,12 @@ class AAggFFSState(NamedTuple):
     curvature: Array  # f32[N, N], sum of g g'
 
 
-def aaggff_s(cdf: str = "weibull", variant: str = "paper") -> Aggregator:
-    r"""Aggregate by the weights of an online learner that maximises :math:`\log(1 + \langle p, r_t \rangle)`.
+def aaggff_s(cdf: CDF = "weibull", variant: Variant = "paper") -> Aggregator:
+    r"""Weights by an online Newton step on the clients' responses: for few clients that all take part.
 
-    With responses :math:`r_i = \mathrm{CDF}(F_i / \bar F) / N` and the gradient
-    :math:`g_t = -r_t / (1 + \langle p_t, r_t \rangle)` of the decision loss, follow the regularised leader:
+    With responses :math:`r_i = \mathrm{CDF}(F_i / \bar F) / N`, the decision loss
+    :math:`-\log(1 + \langle p, r_t \rangle)` and its gradient :math:`g_t = -r_t / (1 + \langle p_t, r_t \rangle)`,
+    follow the regularised leader:
 
     .. math:: p_{t+1} = \arg\min_{p \in \Delta} \sum_{\tau \le t} \langle g_\tau, p \rangle + \tfrac\alpha2 \|p\|^2
               + \tfrac\beta2 \sum_{\tau \le t} \langle g_\tau, p - p_\tau \rangle^2, \qquad

@@ -19,7 +19,9 @@ class AFLState(NamedTuple):
 
 
 def afl(lr: Array | float = 0.1) -> Aggregator:
-    r"""Descend in the model, ascend in the mixture :math:`\lambda` of the clients.
+    r"""Minimise the worst mixture of the clients' losses: descend in the model, ascend in the mixture.
+
+    With the mixture :math:`\lambda` on the simplex of all clients,
 
     .. math:: c = \lambda_S / \textstyle\sum_S \lambda, \qquad
               \lambda_S \leftarrow \Pi_{\sum_S \lambda}(\lambda_S + \eta_\lambda F_S)
@@ -30,7 +32,7 @@ def afl(lr: Array | float = 0.1) -> Aggregator:
     Reads ``loss`` (received model, before training). ``lr = 0`` is uniform FedAvg.
 
     Args:
-      lr: :math:`\eta_\lambda`, the step of the ascent, >= 0; FedMABA's tables use {.01, .1, .5, .7}.
+      lr: eta_lambda, the step of the ascent, >= 0; FedMABA's tables use {.01, .1, .5, .7}.
 
     Raises:
       ValueError: ``lr`` is negative.

@@ -1,6 +1,6 @@
 """FedAvg: average the clients' models (McMahan et al., 2017)."""
 
-from typing import Any
+from typing import Any, Literal
 
 from jax import Array
 
@@ -9,7 +9,7 @@ from fedjax_fair.solvers import normalize, uniform_over
 from fedjax_fair.types import Aggregator, Key, Report, State
 
 
-def fedavg(weighting: str = "size") -> Aggregator:
+def fedavg(weighting: Literal["size", "uniform"] = "size") -> Aggregator:
     r"""Average the clients' models by their training-set sizes.
 
     .. math:: c_k = n_k / \sum_{j \in S} n_j \quad\text{or}\quad c_k = 1 / |S|

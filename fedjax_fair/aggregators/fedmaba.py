@@ -1,6 +1,6 @@
 """FedMABA: bandit allocation inside a KL ball (Wang et al., 2024, Algorithm 1)."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -24,10 +24,10 @@ def fedmaba(
     eta_b: Array | float = 0.5,
     rho: Array | float = 1.0,
     *,
-    kl_set: str = "sampled",
-    scatter_back: str = "mass",
+    kl_set: Literal["sampled", "literal"] = "sampled",
+    scatter_back: Literal["mass", "literal"] = "mass",
 ) -> Aggregator:
-    r"""Favour clients whose loss stays high, never further than ``rho`` from uniform.
+    r"""Favour clients whose loss stays high, never further than rho (in KL divergence) from uniform.
 
     .. math:: \hat p_i \propto (p_i e^{\eta_b F_i})^s, \qquad c_i = \alpha \hat p_i + (1 - \alpha) / |S|
 

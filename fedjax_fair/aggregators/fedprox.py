@@ -1,5 +1,7 @@
 """FedProx: FedAvg with a pull towards the received model (Li et al., 2020)."""
 
+from typing import Literal
+
 from jax import Array
 
 from fedjax_fair.aggregators.fedavg import fedavg
@@ -8,8 +10,10 @@ from fedjax_fair.objectives import proximal
 from fedjax_fair.types import Method
 
 
-def fedprox(mu: Array | float = 0.1, weighting: str = "size") -> Method:
-    r"""Local steps on :math:`F_k(v) + \tfrac{\mu}{2} \|v - w_t\|^2`, then FedAvg's average.
+def fedprox(mu: Array | float = 0.1, weighting: Literal["size", "uniform"] = "size") -> Method:
+    r"""Pull every client's local training towards the received model; then FedAvg's average.
+
+    .. math:: \min_v F_k(v) + \tfrac{\mu}{2} \|v - w_t\|^2 \text{ locally}, \qquad c_k = n_k / \sum_{j \in S} n_j
 
     Reads ``n`` (weighting by size) or nothing. ``mu = 0`` is FedAvg.
 

@@ -1,12 +1,14 @@
 """FedSGD: one full-batch gradient step per client and round (McMahan et al., 2017)."""
 
+from typing import Literal
+
 from fedjax_fair.aggregators.fedavg import fedavg
 from fedjax_fair.local import full_batch_step
 from fedjax_fair.types import Method
 
 
-def fedsgd(weighting: str = "size") -> Method:
-    r"""One step on the whole training set of each client, then FedAvg's average.
+def fedsgd(weighting: Literal["size", "uniform"] = "size") -> Method:
+    r"""One full-batch gradient step per client and round, then FedAvg's average.
 
     .. math:: w_{t+1} = w_t - \eta \sum_k c_k \nabla F_k(w_t)
 

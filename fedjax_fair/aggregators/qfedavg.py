@@ -17,7 +17,7 @@ class QFedAvgState(NamedTuple):
 
 
 def qfedavg(q: Array | float = 1.0, *, lipschitz: Array | float | Callable[[Array], Array]) -> Aggregator:
-    r"""Weigh each client by its loss to the power q, with the step size that the objective's curvature asks for.
+    r"""Minimise the sum of the clients' losses to the power q + 1: the larger the loss, the larger the weight.
 
     With :math:`v_k = L (w_t - w_k)` (L is ``lipschitz``), the server makes the step
 

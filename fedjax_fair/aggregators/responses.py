@@ -1,6 +1,7 @@
 """AAggFF's responses: a client's loss, relative to the cohort's mean, through a distribution function."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import jax.numpy as jnp
 from jax import Array
@@ -8,6 +9,9 @@ from jax.nn import sigmoid
 from jax.scipy.special import erfc, ndtr
 
 from fedjax_fair.solvers import masked_mean
+
+CDF = Literal["weibull", "exponential", "frechet", "normal", "gumbel", "logistic"]
+Variant = Literal["paper", "repo"]
 
 CDFS: dict[str, Callable[[Array], Array]] = {
     "weibull": lambda x: -jnp.expm1(-jnp.square(x)),  # shape 2, scale 1
@@ -23,7 +27,7 @@ REPO_CDFS = CDFS | {"normal": lambda x: (1 + erfc((x - 1) / 2**0.5)) / 2}
 """As in the authors' code, whose normal map has erfc for erf and so DEcreases with the loss."""
 
 
-def responses(loss: Array, active: Array, cdf: str, variant: str) -> Array:
+def responses(loss: Array, active: Array, cdf: CDF, variant: Variant) -> Array:
     """``CDF(F_i / mean of F over the active clients)``, f32[S], 0 where inactive.
 
     Scale-free: a common factor on all losses changes nothing. All-zero losses count as equal (x = 1).

@@ -1,11 +1,14 @@
 """Partitions in which the clients' label distributions differ: shards, Dirichlet, blocks."""
 
 import heapq
+from typing import Literal
 
 import numpy as np
 
 from fedjax_fair.checks import check_choice, check_count, check_range
 from fedjax_fair.data.dealing import Partition, count_examples, equal_sizes, hand_out, rows_by_class
+
+Convention = Literal["client", "client_prior", "class"]
 
 
 def shards(n_clients: int, shards_per_client: int = 2, distinct_labels: bool = True) -> Partition:
@@ -88,7 +91,9 @@ def _swap_doubles(deal: np.ndarray, majority: list, rng: np.random.Generator) ->
     return deal
 
 
-def dirichlet(n_clients: int, alpha: float, convention: str = "client", min_size: int = 10) -> Partition:
+def dirichlet(
+    n_clients: int, alpha: float = 0.5, convention: Convention = "client", min_size: int = 10
+) -> Partition:
     r"""Label skew from a Dirichlet law; the smaller ``alpha``, the more the clients differ.
 
     Three laws go by this name; C is the number of classes that occur, N the number of clients:

@@ -10,7 +10,7 @@ from fedjax_fair.types import Context, Key, Selector, State
 
 
 def size_proportional(m: int) -> Selector:
-    r"""Draw ``m`` clients one after another, without replacement, each with probability :math:`\propto n_k`.
+    r"""Draw m clients one after another, without replacement, in proportion to their sizes n_k.
 
     The m largest of :math:`\log n_k + \mathrm{Gumbel}_k` have the law of those successive draws. O(N).
     Pair it with uniform weights: size weights would count the sizes twice.

@@ -10,7 +10,7 @@ from fedjax_fair.types import Context, Key, Selector, State
 
 
 def uniform(m: int) -> Selector:
-    r"""Every set of ``m`` clients is equally likely: :math:`P(k \in S) = m / N`.
+    r"""Every set of m clients is equally likely: each client takes part with probability m / N.
 
     Floyd's algorithm: O(m^2) comparisons, however many clients there are. The order of the slots is not
     uniform, which no rule can see. With ``m = N`` the clients come in order.

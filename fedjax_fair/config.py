@@ -1,0 +1,199 @@
+"""An experiment's settings: dataclasses made out of the factories' signatures, and TOML in and out."""
+
+import dataclasses
+import inspect
+import tomllib
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from fedjax_fair import registry
+from fedjax_fair.checks import check_choice
+from fedjax_fair.data import synthetic
+
+T = TypeVar("T")
+SETTLED = ("n_clients", "classes", "m", "seed", "split")  # set by the experiment, not per factory
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Everything that decides a result, and where it goes."""
+
+    dataset: str = "synthetic"
+    """synthetic, fashion_mnist, cifar10, cifar100, mnist, or fashion_mnist_3 (AFL's three clients)."""
+    partition: str = "shards"
+    """How an image dataset is dealt to clients: iid, shards, dirichlet, blocks, power_law, log_normal."""
+    clients: int = 30
+    """N, the number of clients (fashion_mnist_3 always has 3)."""
+    cohort: int | None = None
+    """S, clients per round; by default 10, or all where there are fewer."""
+    rounds: int = 200
+    """Communication rounds."""
+    seeds: int = 3
+    """How many runs per rule; seed s decides initial model, selection and batches."""
+    data_seed: int = 0
+    """Decides the partition and the splits, or the synthetic data: the same for all rules and seeds."""
+    split: tuple[float, float, float] | None = None
+    """Shares of train, validation and test in each client's data; by default .8 .1 .1 (official test: .9 .1 0)."""
+    test: Literal["clients", "official"] = "clients"
+    """Test on a share of each client's own data, or on the public test set, dealt by each client's labels."""
+    model: str = "auto"
+    """logistic_regression, mlp, cnn; auto takes the first for vectors, mlp for grey and cnn for colour images."""
+    selector: str = "uniform"
+    """Client selection: uniform or size_proportional."""
+    lr: float = 0.1
+    """Learning rate of the clients' SGD."""
+    lr_decay: float = 1.0
+    """Factor on the learning rate per round; .999 in FedMABA's tables."""
+    epochs: int | None = None
+    """Local passes over the client's data; 1 unless steps is given."""
+    steps: int | None = None
+    """Local steps on batches drawn with replacement, instead of epochs."""
+    batch_size: int = 50
+    """Examples per local batch."""
+    server_lr: float = 1.0
+    """Step size of the server's SGD on the aggregated update."""
+    eval_every: int = 10
+    """Rounds between evaluations of every client."""
+    data_dir: Path | None = None
+    """Where tensorflow-datasets keeps its prepared data; by default $TFDS_DATA_DIR, else its own place."""
+    out: Path | None = None
+    """Results folder; by default a new one under runs/."""
+    overwrite: bool = False
+    """Write into a folder that already holds results."""
+
+
+def plain_type(parameter: inspect.Parameter, hint: Any) -> Any:
+    """What a flag or TOML value for this hyper-parameter is: a number stays a number, an Array is none."""
+    if parameter.default is None:
+        return hint
+    if parameter.default is inspect.Parameter.empty:
+        names = [t for t in get_args(hint) if t in (int, float, str)] or [hint if hint in (int, float) else float]
+        return names[0] | None
+    if get_origin(hint) is Literal or isinstance(parameter.default, bool):
+        return hint
+    if isinstance(parameter.default, tuple):
+        return tuple[int, ...]
+    return type(parameter.default)
+
+
+def settings_class(factory: Callable[..., Any]) -> type:
+    """A dataclass with a field per hyper-parameter of ``factory`` that the experiment does not settle."""
+    import tyro
+
+    hints, help = get_type_hints(factory), argument_help(factory)
+    fields = []
+    for name, parameter in registry.settings_of(factory).items():
+        if name in SETTLED:
+            continue
+        kind = plain_type(parameter, hints[name])
+        default = None if parameter.default is inspect.Parameter.empty else parameter.default
+        fields.append((name, Annotated[kind, tyro.conf.arg(help=help.get(name, ""))], default))
+    made = dataclasses.make_dataclass(factory.__name__, fields, frozen=True, kw_only=True)
+    made.__doc__ = registry.summary(factory)
+    return made
+
+
+def argument_help(factory: Callable[..., Any]) -> dict[str, str]:
+    """The ``Args:`` section of a docstring, by argument."""
+    import docstring_parser
+
+    parsed = docstring_parser.parse(inspect.getdoc(factory) or "")
+    return {p.arg_name: registry.plain((p.description or "").replace("\n", " ")) for p in parsed.params}
+
+
+def factories() -> dict[str, Callable[..., Any]]:
+    """Every factory that has settings of its own."""
+    groups = (
+        registry.AGGREGATORS,
+        {"synthetic": synthetic},
+        registry.PARTITIONS,
+        registry.MODELS,
+        registry.SELECTORS,
+    )
+    return {name: factory for group in groups for name, factory in group.items()}
+
+
+def experiment_class(name: str, extra: list[tuple[str, Any, Any]], doc: str) -> type:
+    """``Experiment`` with the fields of one command in front and a group of settings per factory behind."""
+    groups = []
+    for factory_name, factory in factories().items():
+        group = settings_class(factory)
+        if dataclasses.fields(group):
+            groups.append((factory_name, group, dataclasses.field(default=group())))
+    made = dataclasses.make_dataclass(name, extra + groups, bases=(Experiment,), frozen=True, kw_only=True)
+    made.__doc__ = doc
+    return made
+
+
+def settings_for(experiment: Any, name: str) -> dict[str, Any]:
+    """The hyper-parameters that the experiment sets for factory ``name``."""
+    group = getattr(experiment, name, None)
+    return {} if group is None else dataclasses.asdict(group)
+
+
+def load_toml(path: Path, default: T) -> T:
+    """``default`` with the settings of a TOML file laid over it.
+
+    Raises:
+      ValueError: the file cannot be read, is not TOML, or holds an unknown setting or a value of another type.
+    """
+    try:
+        with path.open("rb") as file:
+            table = tomllib.load(file)
+    except OSError as error:
+        raise ValueError(f"config {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"config {path} is not valid TOML: {error}") from error
+    return overlay(default, table, str(path))
+
+
+def overlay(default: T, table: Mapping[str, Any], where: str) -> T:
+    """A copy of the dataclass instance ``default`` with the values of ``table``, checked against its types."""
+    hints = {field.name: field.type for field in dataclasses.fields(default)}  # type: ignore[arg-type]
+    changes = {}
+    for name, value in table.items():
+        check_choice(f"setting in {where}", name, hints)
+        old = getattr(default, name)
+        if dataclasses.is_dataclass(old) and isinstance(value, Mapping):
+            changes[name] = overlay(old, value, f"[{name}] of {where}")
+        else:
+            changes[name] = convert(value, hints[name], f"{name} in {where}")
+    return dataclasses.replace(default, **changes)  # type: ignore[type-var]
+
+
+def convert(value: Any, kind: Any, name: str) -> Any:
+    """A TOML value as ``kind``; an int does for a float."""
+    origin, options = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return convert(value, options[0], name)
+    if origin in (Union, types.UnionType):
+        return convert(value, next(option for option in options if option is not type(None)), name)
+    if origin is Literal:
+        return check_choice(name, value, options)
+    if origin is tuple and isinstance(value, list):
+        wanted = options[:1] * len(value) if options[-1:] == (...,) else options
+        if len(wanted) == len(value):
+            return tuple(convert(v, k, name) for v, k in zip(value, wanted))
+    elif kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    elif kind is Path and isinstance(value, str):
+        return Path(value)
+    elif type(value) is kind:
+        return value
+    raise ValueError(f"{name} must be {getattr(kind, '__name__', kind)}, got {value!r}")
+
+
+def dump_toml(experiment: Any) -> str:
+    """The settings as TOML; None, which TOML lacks, is left out and means the default."""
+    import tomli_w
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {k: plain(v) for k, v in value.items() if v is not None}
+        if isinstance(value, tuple):
+            return [plain(v) for v in value]
+        return str(value) if isinstance(value, Path) else value
+
+    return tomli_w.dumps(plain(dataclasses.asdict(experiment)))

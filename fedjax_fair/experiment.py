@@ -1,0 +1,151 @@
+"""From settings to simulations: every choice checked before any training starts."""
+
+import ast
+from typing import Any, NamedTuple
+
+import numpy as np
+import optax
+
+from fedjax_fair import data as sources
+from fedjax_fair import registry
+from fedjax_fair.checks import check_choice, check_count, check_range, lookup
+from fedjax_fair.config import Experiment, settings_for
+from fedjax_fair.data import FederatedData
+from fedjax_fair.local import local_sgd
+from fedjax_fair.models import Model
+from fedjax_fair.simulate import simulation
+from fedjax_fair.types import Simulation
+
+IMAGES = ("fashion_mnist", "cifar10", "cifar100", "mnist")
+DATASETS = ("synthetic", *IMAGES, "fashion_mnist_3")
+
+
+class Plan(NamedTuple):
+    """An experiment ready to run."""
+
+    experiment: Experiment
+    data: FederatedData
+    model_name: str
+    cohort: int
+    simulations: dict[str, Simulation]
+    """By the rule as the user wrote it, such as "fedmaba" or "fedmaba:alpha=0.8"."""
+
+
+def parse_rule(text: str) -> tuple[str, dict[str, Any]]:
+    """Read ``name`` or ``name:setting=value,setting=value`` as the name and its settings.
+
+    Raises:
+      ValueError: not of this form.
+    """
+    name, colon, rest = text.partition(":")
+    settings = {}
+    for piece in rest.split(",") if colon else ():
+        key, equals, value = piece.partition("=")
+        if not (equals and key.strip() and value.strip()):
+            raise ValueError(f"algorithms takes name or name:setting=value,..., got {text!r}")
+        settings[key.strip().replace("-", "_")] = _literal(value.strip())
+    return name, settings
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text  # a word, such as weibull
+
+
+def prepare(experiment: Experiment, rules: tuple[str, ...]) -> Plan:
+    """Build data, model and one simulation per rule.
+
+    Raises:
+      ValueError: whatever does not fit, in one sentence.
+    """
+    if not rules:
+        raise ValueError("algorithms needs at least one rule, such as fedavg")
+    doubles = [rule for rule in rules if rules.count(rule) > 1]
+    if doubles:
+        raise ValueError(f"algorithms names {doubles[0]!r} twice")
+    for name in ("rounds", "seeds", "eval_every"):
+        check_count(name, getattr(experiment, name))
+    for name in ("clients", "cohort"):
+        if getattr(experiment, name) is not None:
+            check_count(name, getattr(experiment, name))
+    for name in ("lr", "lr_decay", "server_lr"):
+        check_range(name, getattr(experiment, name), 0, open_low=True)
+    parsed = {text: parse_rule(text) for text in rules}
+    methods = {
+        text: registry.make_rule(name, _settings(experiment, name) | settings, learning_rate=experiment.lr)
+        for text, (name, settings) in parsed.items()
+    }
+    choose_selector = lookup("selector", experiment.selector, registry.SELECTORS)
+    check_choice("model", experiment.model, ("auto", *registry.MODELS))
+    trainer = local_sgd(
+        optax.sgd(experiment.lr),
+        epochs=experiment.epochs,
+        steps=experiment.steps,
+        batch_size=experiment.batch_size,
+        schedule=None if experiment.lr_decay == 1 else lambda r: experiment.lr_decay**r,
+    )
+    data = build_data(experiment)
+    cohort = min(10, data.n_clients) if experiment.cohort is None else experiment.cohort
+    if cohort > data.n_clients:
+        raise ValueError(f"cohort must be from 1 to the {data.n_clients} clients, got {cohort}")
+    model_name, model = build_model(experiment, data)
+    simulations = {
+        text: simulation(
+            model,
+            data,
+            aggregator=method,
+            trainer=trainer,
+            selector=choose_selector(cohort),
+            server_optimizer=optax.sgd(experiment.server_lr),
+        )
+        for text, method in methods.items()
+    }
+    return Plan(experiment, data, model_name, cohort, simulations)
+
+
+def _settings(experiment: Experiment, name: str) -> dict[str, Any]:
+    """A factory's settings without those left at None, which stands for "the factory's own default"."""
+    return {key: value for key, value in settings_for(experiment, name).items() if value is not None}
+
+
+def build_data(experiment: Experiment) -> FederatedData:
+    """The federation that the experiment names."""
+    name, seed, split = experiment.dataset, experiment.data_seed, experiment.split
+    check_choice("dataset", name, DATASETS)
+    check_choice("partition", experiment.partition, registry.PARTITIONS)
+    if name == "synthetic":
+        if experiment.test == "official":
+            raise ValueError("test=official needs a public test set, which the synthetic dataset lacks")
+        settings = _settings(experiment, name) | ({} if split is None else {"split": split})
+        return sources.synthetic(experiment.clients, seed=seed, **settings)
+    if name == "fashion_mnist_3":
+        return sources.load(name, seed=seed, split=split, data_dir=experiment.data_dir)
+    settings = _settings(experiment, experiment.partition)
+    needed = registry.settings_of(registry.PARTITIONS[experiment.partition])
+    missing = [
+        key for key, p in needed.items() if p.default is p.empty and key != "n_clients" and key not in settings
+    ]
+    if missing:
+        raise ValueError(f"partition {experiment.partition} needs {experiment.partition}.{missing[0]}, got nothing")
+    partition = registry.PARTITIONS[experiment.partition](experiment.clients, **settings)
+    return sources.load(
+        name,
+        partition=partition,
+        seed=seed,
+        split=split,
+        test="official" if experiment.test == "official" else None,
+        data_dir=experiment.data_dir,
+    )
+
+
+def build_model(experiment: Experiment, data: FederatedData) -> tuple[str, Model]:
+    """The model that the experiment names, with as many classes as the labels have."""
+    name = experiment.model
+    if name == "auto":
+        shape = data.x.shape[1:]
+        vectors = len(shape) == 1 or experiment.dataset == "fashion_mnist_3"
+        name = "logistic_regression" if vectors else "cnn" if shape[-1] == 3 else "mlp"
+    classes = int(np.max(data.y)) + 1
+    return name, registry.MODELS[name](classes=classes, **_settings(experiment, name))

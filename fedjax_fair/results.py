@@ -1,0 +1,171 @@
+"""What an experiment leaves behind: a table on the screen and a folder of files."""
+
+import csv
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from importlib import metadata
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedjax_fair import metrics, plot
+from fedjax_fair.run import History
+
+Runs = Mapping[str, list[History]]
+"""Per rule, one history per seed."""
+
+COLUMNS = {
+    "accuracy": "accuracy %",
+    "variance": "variance %²",
+    "worst5": "worst 5 %",
+    "best5": "best 5 %",
+    "gini": "Gini",
+    "jain": "Jain",
+    "peak": "peak acc. %",
+}
+"""Keys of :func:`summarize` and their headings; peak is the best evaluation's mean client accuracy."""
+
+
+def summarize(histories: list[History]) -> dict[str, np.ndarray]:
+    """Per measure, f64[seeds]: of the last evaluation; ``peak`` of the best on the evaluated split."""
+    per_seed = []
+    for history in histories:
+        row = metrics.summary(history.accuracy[-1], loss=history.loss[-1])
+        means = np.nanmean(history.accuracy, axis=1)
+        per_seed.append(row | {"peak": 100 * means.max(), "left_out": (~history.active).sum()})
+    return {key: np.array([float(row[key]) for row in per_seed]) for key in per_seed[0]}
+
+
+def table(runs: Runs) -> Any:
+    """A rich table: mean and standard deviation over the seeds, a row per rule."""
+    from rich.table import Table
+
+    made = Table(caption="mean ± standard deviation over seeds, last evaluation; peak: best evaluation")
+    made.add_column("rule")
+    for heading in COLUMNS.values():
+        made.add_column(heading, justify="right")
+    for rule, histories in runs.items():
+        measures = summarize(histories)
+        made.add_row(rule, *(_spread(measures[key], 3 if key in ("gini", "jain") else 1) for key in COLUMNS))
+    return made
+
+
+def _spread(values: np.ndarray, digits: int) -> str:
+    mean = f"{values.mean():.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {values.std(ddof=1):.{digits}f}"
+
+
+def left_out(histories: list[History]) -> str:
+    """A remark on the updates that were dropped for not being finite; empty where there were none."""
+    count = sum(int((~history.active).sum()) for history in histories)
+    return f"; {count} updates were not finite and were left out" if count else ""
+
+
+def claim_folder(folder: Path, overwrite: bool) -> Path:
+    """Create the results folder and prove that it can be written.
+
+    Raises:
+      ValueError: it cannot, or it already holds results and ``overwrite`` is not set.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / "summary.json").exists() and not overwrite:
+            raise ValueError(f"out {folder} already holds results: name another folder, or pass --overwrite")
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ValueError(f"out {folder} cannot be written: {error.strerror}") from error
+    return folder
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Replace ``path`` in one step: a reader, or a crash, never sees half a file."""
+    partial = path.with_name(f".{path.name}.part")
+    partial.write_bytes(content.encode() if isinstance(content, str) else content)
+    os.replace(partial, path)
+
+
+def write(folder: Path, runs: Runs, about: Mapping[str, Any]) -> None:
+    """Write ``summary.json``, ``summary.csv`` and ``history.npz`` for the rules that have finished so far."""
+    summaries = {rule: summarize(histories) for rule, histories in runs.items()}
+    rules = {
+        rule: {
+            key: {"mean": values.mean(), "std": _std(values), "per_seed": values.tolist()}
+            for key, values in measures.items()
+        }
+        for rule, measures in summaries.items()
+    }
+    write_atomically(folder / "summary.json", json.dumps({**about, "rules": rules}, indent=2) + "\n")
+
+    rows = [["rule", *(f"{key}_{s}" for key in next(iter(summaries.values())) for s in ("mean", "std"))]]
+    for rule, measures in summaries.items():
+        rows.append([rule, *(f"{v:.6g}" for values in measures.values() for v in (values.mean(), _std(values)))])
+    text = _csv(rows)
+    write_atomically(folder / "summary.csv", text)
+
+    arrays = {}
+    for rule, histories in runs.items():
+        arrays[f"{rule}/rounds"] = histories[0].rounds
+        for field in ("accuracy", "loss", "ids", "coef", "active"):
+            arrays[f"{rule}/{field}"] = np.stack([getattr(history, field) for history in histories])
+    buffer = BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    write_atomically(folder / "history.npz", buffer.getvalue())
+
+
+def _std(values: np.ndarray) -> float:
+    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+
+
+def _csv(rows: list[list[str]]) -> str:
+    from io import StringIO
+
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def write_plots(folder: Path, runs: Runs) -> None:
+    """Lorenz curves, histograms of the clients' accuracies, accuracy and fairness over rounds, as PNG."""
+    last = {rule: np.stack([h.accuracy[-1] for h in histories]) for rule, histories in runs.items()}
+    course = {
+        rule: (histories[0].rounds, np.stack([h.accuracy for h in histories])) for rule, histories in runs.items()
+    }
+    plot.save(plot.lorenz(last), folder / "lorenz.png")
+    plot.save(plot.client_histogram(last), folder / "histogram.png")
+    plot.save(plot.accuracy_and_fairness(course), folder / "over_rounds.png")
+
+
+def about(command: str) -> dict[str, Any]:
+    """What a reader needs to repeat the run: command, versions, machine, commit."""
+    import jax
+
+    packages = ("fedjax-fair", "jax", "jaxlib", "flax", "optax", "numpy")
+    device = jax.devices()[0]
+    return {
+        "command": command,
+        "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
+        "platform": platform.platform(),
+        "device": f"{device.platform}: {device.device_kind}",
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the package's own checkout; None for an installed package."""
+    here = Path(__file__).parent
+    asked = ["git", "-C", str(here), "rev-parse", "HEAD"]
+    try:
+        answer = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=False)
+        tracked = subprocess.run(
+            ["git", "-C", str(here), "ls-files", "--error-unmatch", __file__], capture_output=True, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() if answer.returncode == tracked.returncode == 0 else None

@@ -1,0 +1,71 @@
+"""Tiny federations, a model in two lines, and what the engine's tests measure compilations with."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fedjax_fair as ff
+
+SIZES = (3, 8, 5, 4, 6)  # training examples of each client
+DIM, CLASSES = 4, 3
+
+
+def federation(sizes=SIZES, *, validation=True, seed=0, dtype=np.float32) -> ff.FederatedData:
+    """Clients with exactly ``sizes`` training examples (below 100), and one for each other split they keep."""
+    rng = np.random.default_rng(seed)
+    held_out = 2 if validation else 1
+    owner = np.repeat(np.arange(len(sizes)), np.array(sizes) + held_out)
+    x = (rng.normal(size=(len(owner), DIM)) + rng.normal(size=(len(sizes), DIM))[owner]).astype(dtype)
+    y = rng.integers(0, CLASSES, len(owner))
+    shares = (0.998, 0.001, 0.001) if validation else (0.999, 0, 0.001)
+    data = ff.FederatedData.from_arrays(x, y, client_id=owner, seed=seed, split=shares)
+    assert tuple(data.sizes) == tuple(sizes)
+    return data
+
+
+def examples(data: ff.FederatedData, client: int, split: str = "train") -> tuple[np.ndarray, np.ndarray]:
+    """One client's (x, y) of a split, in the order of the store's table."""
+    table = getattr(data, split)
+    start, size = int(table.start[client]), int(table.size[client])
+    x, y = data.take(table.rows[start : start + size])
+    return jax.tree.map(np.asarray, x), np.asarray(y)
+
+
+def linear_init(key, x):
+    """Logistic regression in the float type of its input."""
+    w_key, b_key = jax.random.split(key)
+    return {
+        "w": jax.random.normal(w_key, (x.shape[-1], CLASSES), x.dtype),
+        "b": jax.random.normal(b_key, (CLASSES,), x.dtype),
+    }
+
+
+def linear_apply(params, x):
+    return x @ params["w"] + params["b"][None, :]
+
+
+linear = (linear_init, linear_apply)
+
+
+def mean_loss(params, x, y):
+    """Plain mean cross-entropy of the linear model, by the book."""
+    return -jax.nn.log_softmax(linear_apply(params, x))[jnp.arange(len(y)), y].mean()
+
+
+@contextmanager
+def compilations() -> Iterator[SimpleNamespace]:
+    """Count XLA compilations of any kind: ``with compilations() as made: ...; made.count``."""
+    made = SimpleNamespace(count=0)
+
+    def listen(event: str, duration: float, **_: object) -> None:
+        made.count += event == "/jax/core/compile/backend_compile_duration"
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield made
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
