@@ -85,7 +85,7 @@ def train(plan: Any, folder: Path, command: list[str]) -> None:
     from fedjax_fair.results import about, left_out, table, write, write_plots
     from fedjax_fair.run import run
 
-    screen, notes = Console(), Console(stderr=True, highlight=False)
+    notes = Console(stderr=True, highlight=False, soft_wrap=True)
     experiment, seeds = plan.experiment, plan.experiment.seeds
     header = about(shlex.join(command)) | {"model": plan.model_name, "cohort": plan.cohort}
     notes.print(
@@ -103,7 +103,7 @@ def train(plan: Any, folder: Path, command: list[str]) -> None:
         write(folder, runs, header)
         seconds = time.perf_counter() - start
         notes.print(f"{rule}: {seeds} x {experiment.rounds} rounds in {seconds:.1f} s{left_out(histories)}")
-    screen.print(table(runs))
+    print(table(runs))
     write_plots(folder, runs)
     notes.print(f"Results in {folder}")
 

@@ -44,7 +44,8 @@ class LocalSGD(NamedTuple):
             if scale is not None:
                 updates = jax.tree.map(lambda u: u * jnp.asarray(scale, u.dtype), updates)
             # Welford's recurrence: the plain sum of squares cancels in float32.
-            moved = mean + (plain - mean) / (k + 1).astype(plain.dtype)
+            plain = plain.astype(zero.dtype)
+            moved = mean + (plain - mean) / (k + 1).astype(zero.dtype)
             return (
                 optax.apply_updates(params, updates),
                 opt_state,
@@ -52,7 +53,7 @@ class LocalSGD(NamedTuple):
                 spread + (plain - mean) * (plain - moved),
             )
 
-        zero = jnp.zeros((), jnp.result_type(*jax.tree.leaves(params)))
+        zero = jnp.zeros((), jnp.result_type(float))
         params, _, mean, spread = jax.lax.fori_loop(
             0, steps, step, (params, self.optimizer.init(params), zero, zero)
         )
@@ -63,7 +64,8 @@ class LocalSGD(NamedTuple):
         capacity = client.rows.shape[0]
         if self.batch_size is None:
             everything = jnp.arange(capacity)
-            return self.epochs, lambda k: (everything, everything < client.size)
+            own = jnp.minimum(everything, client.size - 1)  # a neighbour's overflow would pass any mask: 0 * inf
+            return self.epochs, lambda k: (own, everything < client.size)
         if self.steps is not None:
             size = self.batch_size
             drawn = jax.random.randint(key, (self.steps, size), 0, client.size)

@@ -108,9 +108,12 @@ def logistic_regression(classes: int = 10) -> Model:
 
 
 def mlp(features: Sequence[int] = (200, 200), classes: int = 10) -> Model:
-    """Multi-layer perceptron; ``features`` are the widths of the hidden layers (ReLU).
+    """Multi-layer perceptron: dense layers with ReLU between them.
 
-    784-200-200-10 on Fashion-MNIST is the network of FedMABA and FedFV.
+    Args:
+      features: widths of the hidden layers; 784-200-200-10 is FedFV's network on CIFAR-10's vectors, and our
+        reading of FedMABA's on Fashion-MNIST.
+      classes: number of logits.
     """
     widths = tuple(check_count(f"features[{i}]", width) for i, width in enumerate(features))
     return as_model(MLP(widths, check_count("classes", classes)))
@@ -124,7 +127,11 @@ def cnn(
 ) -> Model:
     """The FedAvg CNN (McMahan et al., 2017): two 5 x 5 convolutions, 2 x 2 max pooling, one dense layer.
 
-    Images [H, W] or [H, W, C] of at least 16 x 16 pixels ("VALID") or 4 x 4 ("SAME", as in FedAvg's code).
+    Args:
+      classes: number of logits.
+      channels: output channels of the two convolutions.
+      hidden: width of the dense layer.
+      padding: "VALID" for images of at least 16 x 16 pixels, "SAME" (as in FedAvg's code) of at least 4 x 4.
     """
     if padding not in ("SAME", "VALID"):
         raise ValueError(f"padding must be 'SAME' or 'VALID', got {padding!r}")

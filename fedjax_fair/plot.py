@@ -127,7 +127,7 @@ def lorenz(curves: Mapping[str, ArrayLike], ax: "Axes | None" = None) -> "Axes":
     gaps = []
     for i, (name, acc) in enumerate(rules.items()):
         gini = np.asarray(metrics.gini(acc))
-        spread = f" ± {gini.std():.3f}" if len(acc) > 1 else ""
+        spread = f" ± {gini.std(ddof=1):.3f}" if len(acc) > 1 else ""
         grid = np.linspace(0, 1, acc.shape[1] + 1)
         points = [np.asarray(axis) for axis in metrics.lorenz(acc)]
         share = np.mean([np.interp(grid, p, held) for p, held in zip(*points)], 0)
@@ -186,7 +186,7 @@ def over_rounds(
 ) -> "Axes":
     """Draw ``{name: (rounds [T], values [T] or [seeds, T])}``: the mean over seeds, and a band around it.
 
-    ``band`` is "range", from the smallest seed to the largest, "std", one (population) standard deviation
+    ``band`` is "range", from the smallest seed to the largest, "std", one standard deviation
     either side, or "none". ``ylabel`` must name the unit.
     """
     drawn = _draw_rounds(curves, ylabel, band, ax)
@@ -203,7 +203,8 @@ def _draw_rounds(curves: Mapping[str, Any], ylabel: str, band: str, ax: "Axes | 
         every = max(1, len(t) // 5)  # about five markers a line, staggered
         ax.plot(t, centre, label=name, marker=marker, markevery=(i * every // len(rules), every), **_style(i))
         if band != "none" and len(y) > 1:
-            low, high = (y.min(0), y.max(0)) if band == "range" else (centre - y.std(0), centre + y.std(0))
+            spread = y.std(0, ddof=1)
+            low, high = (y.min(0), y.max(0)) if band == "range" else (centre - spread, centre + spread)
             ax.fill_between(t, low, high, color=_style(i)["color"], alpha=0.12, linewidth=0)
     ax.set(xlabel="Round", ylabel=ylabel)
     ax.margins(x=0.02)

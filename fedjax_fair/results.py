@@ -7,7 +7,7 @@ import platform
 import subprocess
 from collections.abc import Mapping
 from importlib import metadata
-from io import BytesIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,21 @@ Runs = Mapping[str, list[History]]
 """Per rule, one history per seed."""
 
 COLUMNS = {
-    "accuracy": "accuracy %",
-    "variance": "variance %²",
-    "worst5": "worst 5 %",
-    "best5": "best 5 %",
+    "accuracy": "acc %",
+    "variance": "var %²",
+    "worst5": "worst 5%",
+    "best5": "best 5%",
     "gini": "Gini",
     "jain": "Jain",
-    "peak": "peak acc. %",
+    "peak": "peak %",
 }
 """Keys of :func:`summarize` and their headings; peak is the best evaluation's mean client accuracy."""
+
+LEGEND = (
+    "Clients' test accuracy after the last round, mean±std over the seeds: its mean,\n"
+    "variance, mean of the worst and best 5 % of clients, Gini coefficient and Jain's\n"
+    "index; peak is the mean accuracy at its best evaluation."
+)
 
 
 def summarize(histories: list[History]) -> dict[str, np.ndarray]:
@@ -41,23 +47,28 @@ def summarize(histories: list[History]) -> dict[str, np.ndarray]:
     return {key: np.array([float(row[key]) for row in per_seed]) for key in per_seed[0]}
 
 
-def table(runs: Runs) -> Any:
-    """A rich table: mean and standard deviation over the seeds, a row per rule."""
+def table(runs: Runs) -> str:
+    """Mean and standard deviation over the seeds, a row per rule, as text; 80 columns wide for short names."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
     from rich.table import Table
 
-    made = Table(caption="mean ± standard deviation over seeds, last evaluation; peak: best evaluation")
-    made.add_column("rule")
+    made = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
+    made.add_column("rule", no_wrap=True)
     for heading in COLUMNS.values():
-        made.add_column(heading, justify="right")
+        made.add_column(heading, justify="right", no_wrap=True)
     for rule, histories in runs.items():
         measures = summarize(histories)
         made.add_row(rule, *(_spread(measures[key], 3 if key in ("gini", "jain") else 1) for key in COLUMNS))
-    return made
+    console = Console(width=1000, file=StringIO())  # never cut: a terminal that is too narrow wraps
+    with console.capture() as captured:
+        console.print(made)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines() if line.strip()) + "\n\n" + LEGEND
 
 
 def _spread(values: np.ndarray, digits: int) -> str:
-    mean = f"{values.mean():.{digits}f}"
-    return mean if len(values) == 1 else f"{mean} ± {values.std(ddof=1):.{digits}f}"
+    numbers = [values.mean()] if len(values) == 1 else [values.mean(), values.std(ddof=1)]
+    return "±".join(f"{number:.{digits}f}".replace("0.", ".", digits == 3) for number in numbers)
 
 
 def left_out(histories: list[History]) -> str:
@@ -115,7 +126,7 @@ def write(folder: Path, runs: Runs, about: Mapping[str, Any]) -> None:
         for field in ("accuracy", "loss", "ids", "coef", "active"):
             arrays[f"{rule}/{field}"] = np.stack([getattr(history, field) for history in histories])
     buffer = BytesIO()
-    np.savez_compressed(buffer, **arrays)
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     write_atomically(folder / "history.npz", buffer.getvalue())
 
 
@@ -124,8 +135,6 @@ def _std(values: np.ndarray) -> float:
 
 
 def _csv(rows: list[list[str]]) -> str:
-    from io import StringIO
-
     text = StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()

@@ -110,7 +110,7 @@ def project_kl_ball(log_q: Array, rho: Array | float, where: Array, smallest: fl
     Returns :math:`\log \hat p` with :math:`\hat p \propto q^s` for the largest :math:`s \in [0, 1]` such that
     :math:`\mathrm{KL}(\hat p \,\|\, \mathrm{uniform}) \le \rho`. The divergence grows with ``s``
     (its derivative is ``s Var(log q)``), so 50 bisections of ``s`` find it; bisecting ``lambda = 1/s - 1``
-    instead would need an unbounded bracket. Where no ``s`` will do (``rho < 0``), ``s = smallest``.
+    instead would need an unbounded bracket. Where ``rho <= 0``, ``s = smallest``.
     """
     log_q = jnp.where(where, log_q - jnp.max(log_q, where=where, initial=-jnp.inf), 0)
     log_m = jnp.log(jnp.maximum(where.sum(), 1).astype(log_q.dtype))
@@ -130,4 +130,5 @@ def project_kl_ball(log_q: Array, rho: Array | float, where: Array, smallest: fl
 
     one = jnp.ones((), log_q.dtype)
     inside, _ = jax.lax.fori_loop(0, 50, halve, (smallest * one, one))
-    return temper(jnp.where(divergence(one) <= rho, one, inside))
+    s = jnp.where(divergence(one) <= rho, one, inside)
+    return temper(jnp.where(rho > 0, s, smallest * one))  # at 0 rounding errors would decide

@@ -118,7 +118,7 @@ class Trace(NamedTuple):
 class Objective(Protocol):
     """How a client turns its per-example losses into the scalar that it differentiates."""
 
-    def __call__(self, losses: Array, mask: Array, params: Params, anchor: Params) -> Array:
+    def __call__(self, losses: Array, mask: Array, params: Params, anchor: Params, /) -> Array:
         """``(losses f32[B], mask bool[B], params, anchor) -> f32[]``; ``anchor`` is the received model."""
         ...
 
@@ -126,8 +126,15 @@ class Objective(Protocol):
 LossFn = Callable[[Params, Batch, Params], tuple[Array, Array]]
 """``(params, batch, anchor) -> (objective, mean plain loss of the batch)``."""
 
-Train = Callable[[LossFn, Params, Client, Key, Array], tuple[Params, Trace]]
-"""``(loss, params, client, key, round) -> (params, trace)``: the local work of ONE client."""
+
+class Train(Protocol):
+    """The local work of ONE client; :func:`fedjax_fair.local_sgd` makes one."""
+
+    def __call__(
+        self, loss: LossFn, params: Params, client: Client, key: Key, round: Array, /
+    ) -> tuple[Params, Trace]:
+        """``(loss, params, client, key, round) -> (params, trace)``, from the received ``params``."""
+        ...
 
 
 class Method(NamedTuple):

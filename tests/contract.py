@@ -42,9 +42,10 @@ def rule(case: str) -> Rule:
     method = as_method(registry.make_rule(name, settings, learning_rate=0.1))
     try:
         ff.reads(method, n_clients=N, cohort=S)
-        slots = S
     except ValueError:
         slots = N
+    else:
+        slots = S
     init, weigh = method.aggregator
     return Rule(init, jax.jit(weigh), weigh, slots, name not in SUB_SIMPLEX)
 
@@ -83,8 +84,9 @@ def random_report(seed: int, slots: int, n_clients: int = N, **changes) -> Repor
 def play(aggregator: Aggregator | Rule, reports, sizes=SIZES):
     """Play the rounds one by one: the coefficients and the states after each."""
     state, coefs, states = aggregator.init(jax.numpy.asarray(sizes)), [], []
+    weigh = jax.jit(aggregator.weigh)
     for t, report in enumerate(reports):
-        coef, state = aggregator.weigh(state, report, jax.random.key(t))
+        coef, state = weigh(state, report, jax.random.key(t))
         coefs.append(coef)
         states.append(state)
     return coefs, states
@@ -106,7 +108,7 @@ def stack(trees):
 
 
 def unstack(tree, count: int):
-    return [jax.tree.map(lambda v: v[i], tree) for i in range(count)]
+    return [jax.tree.map(lambda v, i=i: v[i], tree) for i in range(count)]
 
 
 def make_context(n_clients: int, round: int = 0) -> Context:

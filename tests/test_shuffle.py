@@ -20,7 +20,7 @@ def permute(seed, positions, n):
     return shuffled(shuffle_keys(jax.random.key(seed)), positions, n)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])
+@pytest.mark.parametrize("seed", [0, 1, 2**31 - 1])
 def test_is_a_bijection_for_every_size_up_to_200(seed):
     sizes = jnp.arange(1, 201)
     sent = np.asarray(jax.vmap(permute, (None, None, 0))(seed, jnp.arange(200), sizes))

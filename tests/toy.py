@@ -14,12 +14,12 @@ SIZES = (3, 8, 5, 4, 6)  # training examples of each client
 DIM, CLASSES = 4, 3
 
 
-def federation(sizes=SIZES, *, validation=True, seed=0, dtype=np.float32) -> ff.FederatedData:
+def federation(sizes=SIZES, *, validation=True, dim=DIM, seed=0, dtype=np.float32) -> ff.FederatedData:
     """Clients with exactly ``sizes`` training examples (below 100), and one for each other split they keep."""
     rng = np.random.default_rng(seed)
     held_out = 2 if validation else 1
     owner = np.repeat(np.arange(len(sizes)), np.array(sizes) + held_out)
-    x = (rng.normal(size=(len(owner), DIM)) + rng.normal(size=(len(sizes), DIM))[owner]).astype(dtype)
+    x = (rng.normal(size=(len(owner), dim)) + rng.normal(size=(len(sizes), dim))[owner]).astype(dtype)
     y = rng.integers(0, CLASSES, len(owner))
     shares = (0.998, 0.001, 0.001) if validation else (0.999, 0, 0.001)
     data = ff.FederatedData.from_arrays(x, y, client_id=owner, seed=seed, split=shares)
@@ -30,9 +30,8 @@ def federation(sizes=SIZES, *, validation=True, seed=0, dtype=np.float32) -> ff.
 def examples(data: ff.FederatedData, client: int, split: str = "train") -> tuple[np.ndarray, np.ndarray]:
     """One client's (x, y) of a split, in the order of the store's table."""
     table = getattr(data, split)
-    start, size = int(table.start[client]), int(table.size[client])
-    x, y = data.take(table.rows[start : start + size])
-    return jax.tree.map(np.asarray, x), np.asarray(y)
+    rows = np.asarray(table.rows)[np.asarray(table.owner) == client]
+    return np.asarray(data.x)[rows], np.asarray(data.y)[rows]
 
 
 def linear_init(key, x):

@@ -73,9 +73,12 @@ def power_law(n_clients: int, exponent: float = 2.0, min_size: int = 10) -> Part
 
 
 def log_normal(n_clients: int, sigma: float = 2.0, min_size: int = 10) -> Partition:
-    r"""Random examples, log-normal sizes: :func:`power_law` with :math:`\log w_k \sim N(0, \sigma^2)`.
+    """Random examples, log-normal sizes: :func:`power_law` with log w_k ~ N(0, sigma^2).
 
-    ``sigma = 2`` is the spread of the sizes in q-FFL's and FedProx's Synthetic(a, b), ``sigma = 0`` is IID.
+    Args:
+      n_clients: N.
+      sigma: spread of the sizes, >= 0; 2 in q-FFL's and FedProx's Synthetic(a, b), 0 is IID.
+      min_size: smallest client, in examples.
 
     Raises, when applied: ValueError for fewer than N * min_size examples.
     """

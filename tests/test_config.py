@@ -1,0 +1,113 @@
+"""Settings from signatures and TOML: what is written is read back, what is wrong is named."""
+
+import contextlib
+import dataclasses
+from pathlib import Path
+
+import pytest
+import tomli_w
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedjax_fair import registry
+from fedjax_fair.config import argument_help, dump_toml, experiment_class, factories, load_toml, settings_class
+from fedjax_fair.experiment import parse_rule
+
+Compare = experiment_class("Compare", [("algorithms", tuple[str, ...], ("fedavg",))], "A comparison.")
+
+
+def written(tmp_path, table):
+    path = tmp_path / "settings.toml"
+    path.write_text(tomli_w.dumps(table))
+    return path
+
+
+@pytest.mark.parametrize("name", registry.AGGREGATORS)
+def test_every_hyper_parameter_of_a_rule_is_a_setting_with_its_default(name):
+    factory = registry.AGGREGATORS[name]
+    fields = {field.name: field.default for field in dataclasses.fields(settings_class(factory))}
+    for parameter, given_ in registry.settings_of(factory).items():
+        assert fields[parameter] == (None if given_.default is given_.empty else given_.default)
+
+
+@pytest.mark.parametrize("name", factories())
+def test_every_hyper_parameter_is_explained(name):
+    help = argument_help(factories()[name])
+    missing = [f.name for f in dataclasses.fields(settings_class(factories()[name])) if not help.get(f.name)]
+    assert not missing
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    changed = Compare(
+        rounds=7,
+        split=(0.7, 0.2, 0.1),
+        out=Path("somewhere"),
+        cohort=3,
+        algorithms=("fedavg", "afl:lr=.5"),
+        fedmaba=settings_class(registry.AGGREGATORS["fedmaba"])(alpha=0.25),
+    )
+    path = tmp_path / "settings.toml"
+    path.write_text(dump_toml(changed))
+    read = load_toml(path, Compare())
+    assert dataclasses.asdict(read) == dataclasses.asdict(changed)
+
+
+def test_an_integer_does_for_a_number(tmp_path):
+    read = load_toml(written(tmp_path, {"lr": 1, "fedmaba": {"alpha": 1}}), Compare())
+    assert (read.lr, read.fedmaba.alpha) == (1.0, 1.0)
+    assert isinstance(read.lr, float)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"roundz": 3}, "did you mean 'rounds'"),
+        ({"rounds": 3.5}, "rounds in .* must be int, got 3.5"),
+        ({"rounds": True}, "rounds in .* must be int, got True"),
+        ({"rounds": "many"}, "rounds in .* must be int, got 'many'"),
+        ({"lr": "fast"}, "lr in .* must be float, got 'fast'"),
+        ({"split": [0.5, 0.5]}, "split in .* must be"),
+        ({"test": "offical"}, "did you mean 'official'"),
+        ({"fedmaba": {"alfa": 0.5}}, r"setting in \[fedmaba\] of .*did you mean 'alpha'"),
+        ({"fedmaba": 3}, "fedmaba in .* must be fedmaba, got 3"),
+        ({"algorithms": ["fedavg", 3]}, "algorithms in .* must be str, got 3"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path, table, message):
+    with pytest.raises(ValueError, match=message):
+        load_toml(written(tmp_path, table), Compare())
+
+
+def test_a_file_that_is_not_toml(tmp_path):
+    path = tmp_path / "settings.toml"
+    path.write_text("rounds = = 3")
+    with pytest.raises(ValueError, match="is not valid TOML"):
+        load_toml(path, Compare())
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match="is not valid TOML"):
+        load_toml(path, Compare())
+
+
+JSONLIKE = st.recursive(
+    st.one_of(st.booleans(), st.integers(-5, 5), st.floats(allow_nan=False), st.text(max_size=5)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
+    max_leaves=4,
+)
+NAMES = st.sampled_from([field.name for field in dataclasses.fields(Compare)])
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.dictionaries(NAMES, JSONLIKE, max_size=3))
+def test_any_toml_is_taken_or_refused_in_a_sentence(tmp_path_factory, table):
+    path = written(tmp_path_factory.mktemp("fuzz"), table)
+    with contextlib.suppress(ValueError):  # any other error fails the test
+        assert isinstance(load_toml(path, Compare()), Compare)
+
+
+def test_rules_with_settings():
+    assert parse_rule("fedavg") == ("fedavg", {})
+    assert parse_rule("fedmaba:alpha=.8,eta-b=1") == ("fedmaba", {"alpha": 0.8, "eta_b": 1})
+    assert parse_rule("aaggff_d:cdf=normal,variant=repo") == ("aaggff_d", {"cdf": "normal", "variant": "repo"})
+    for broken in ("fedmaba:", "fedmaba:alpha", "fedmaba:=3", "fedmaba:alpha="):
+        with pytest.raises(ValueError, match="algorithms takes name"):
+            parse_rule(broken)

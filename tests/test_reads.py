@@ -1,0 +1,117 @@
+"""Which signals a rule reads: neither one too few nor one too many."""
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+import fedjax_fair as ff
+from fedjax_fair import registry
+from fedjax_fair.reads import FREE
+from fedjax_fair.types import Aggregator, Method, Report, Selector
+
+SIGNALS = tuple(name for name in Report._fields if name not in FREE)
+
+TABLE = {
+    "fedavg": ("n",),
+    "fedsgd": ("n",),
+    "fedprox": ("n",),
+    "qfedavg": ("loss", "gram"),
+    "afl": ("loss",),
+    "fedmaba": ("loss",),
+    "aaggff_s": ("loss",),
+    "aaggff_d": ("loss",),
+}
+
+
+def rule_that(look) -> Aggregator:
+    """A rule that looks at the report and then averages uniformly."""
+
+    def weigh(state, report, key):
+        look(report)
+        return jnp.ones(report.ids.shape) / report.ids.size, state
+
+    return Aggregator(lambda sizes, key=None: (), weigh)
+
+
+@pytest.mark.parametrize("name", registry.AGGREGATORS)
+def test_registered_rules(name):
+    assert ff.reads(registry.make_rule(name, learning_rate=0.1)) == TABLE[name]
+
+
+@pytest.mark.xfail(strict=True, reason="looks at the sizes, if only for their dtype")
+def test_uniform_weights_read_nothing():
+    assert ff.reads(ff.fedavg("uniform")) == ()
+    assert ff.reads(ff.fedprox(weighting="uniform")) == ()
+
+
+@pytest.mark.parametrize(
+    ("look", "read"),
+    [
+        (lambda report: None, ()),
+        (lambda report: (report.ids, report.active), ()),
+        (lambda report: report.accuracy, ("accuracy",)),
+        (lambda report: (report.gram, report.n), ("n", "gram")),
+        (lambda report: report[3], ("loss",)),
+        (lambda report: report[-1], ("updates",)),
+        (lambda report: report[3:6], ("loss", "train_loss", "train_loss_std")),
+        (lambda report: getattr(report, "train_loss_std"), ("train_loss_std",)),  # noqa: B009
+        (lambda report: [*report], SIGNALS),
+        (lambda report: jnp.where(report.active, report.loss, 0).sum(), ("loss",)),
+        (lambda report: report._replace(loss=0), ()),
+        (lambda report: report._replace(loss=0).accuracy, ("accuracy",)),
+    ],
+)
+def test_every_way_of_looking(look, read):
+    assert ff.reads(rule_that(look)) == read
+
+
+def test_unpacking_looks_at_everything():
+    def look(report):
+        ids, n, active, *rest = report
+        del ids, n, active, rest
+
+    assert ff.reads(rule_that(look)) == SIGNALS
+
+
+def test_a_wrapper_reads_what_it_and_its_inner_rule_read():
+    def clipped(inner: Aggregator) -> Aggregator:
+        def weigh(state, report, key):
+            return inner.weigh(state, report._replace(loss=jnp.minimum(report.loss, 3)), key)
+
+        return Aggregator(inner.init, weigh)
+
+    assert ff.reads(clipped(ff.afl())) == ("loss",)
+    assert ff.reads(clipped(ff.fedavg())) == ("n", "loss")
+    assert ff.reads(clipped(ff.qfedavg(lipschitz=1.0))) == ("loss", "gram")
+
+
+def test_a_selectors_feedback_counts():
+    def observe(state, report):
+        return state + report.train_loss.sum()
+
+    listening = Selector(lambda sizes, key=None: jnp.zeros(()), lambda *_: None, observe, 2)
+    assert ff.reads(ff.afl(), listening) == ("loss", "train_loss")
+    assert ff.reads(ff.afl(), ff.uniform(2)) == ("loss",)
+
+
+def test_a_transforms_report_counts():
+    def update(updates, state, params=None, *, report):
+        return jax.tree.map(lambda u: u * report.accuracy.mean(), updates), state
+
+    transform = optax.GradientTransformationExtraArgs(lambda params: (), update)
+    method = Method(ff.fedavg(), transform=transform)
+    assert ff.reads(method) == ("n", "accuracy")
+    assert ff.reads(method, params={"w": jax.ShapeDtypeStruct((3, 2), jnp.float32)}) == ("n", "accuracy")
+
+
+def test_nothing_is_computed_and_the_cohort_is_tried():
+    def look(report):
+        assert isinstance(report.loss, jax.core.Tracer)
+        assert report.loss.shape == (4,)
+        assert report.updates["w"].shape == (4, 3, 2)
+
+    params = {"w": jax.ShapeDtypeStruct((3, 2), jnp.float32)}
+    assert ff.reads(rule_that(look), n_clients=10, cohort=4, params=params) == ("loss", "updates")
+    with pytest.raises(ValueError, match="aaggff_d"):
+        ff.reads(ff.aaggff_s(), n_clients=10, cohort=4)

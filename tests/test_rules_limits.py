@@ -1,0 +1,305 @@
+"""What each rule becomes at the ends of its hyper-parameters, and the laws it keeps over many rounds."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contract import SIZES, N, make_report, play, random_report
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+
+import fedjax_fair as ff
+from fedjax_fair.aggregators.responses import CDFS, responses
+from fedjax_fair.types import as_method
+
+KEY = jax.random.key(0)
+LOSS = np.array([0.3, 2.1, 1.2, 0.9, 3.3, 0.7, 1.9, 2.6], np.float32)
+quick = settings(deadline=None, max_examples=40, derandomize=True)
+all_losses = st.lists(st.floats(0.015625, 8, width=32), min_size=N, max_size=N)
+
+
+def everybody(loss, **changes):
+    return make_report(0, range(N), loss=loss, **changes)
+
+
+def coefficients(rule, *reports, sizes=SIZES):
+    """The coefficients of the last of some rounds."""
+    return np.asarray(play(as_method(rule).aggregator, reports, sizes)[0][-1])
+
+
+def partial_rounds(rule, rounds=200, n=100, m=10):
+    """Many rounds of small cohorts whose losses persist: the states after each round, and every coefficient."""
+    rng = np.random.default_rng(0)
+    base = rng.gamma(2, 0.7, n)
+    ids = np.stack([rng.permutation(n)[:m] for _ in range(rounds)]).astype(np.int32)
+    loss = (base[ids] * rng.uniform(0.8, 1.2, ids.shape)).astype(np.float32)
+    toy = make_report(0, range(5))
+    toy = jax.tree.map(lambda v: jnp.resize(v, (m, *v.shape[1:])), toy)._replace(gram=jnp.eye(m))
+
+    def step(state, data):
+        coef, state = rule.weigh(state, toy._replace(ids=data[0], loss=data[1]), KEY)
+        return state, (coef, state)
+
+    return jax.lax.scan(step, rule.init(jnp.ones(n)), (jnp.asarray(ids), jnp.asarray(loss)))[1]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        ff.fedavg("uniform"),
+        ff.qfedavg(0.0, lipschitz=10.0),
+        ff.fedmaba(alpha=0.0),
+        ff.fedmaba(alpha=1.0, eta_b=0.0),
+        ff.fedmaba(alpha=1.0, rho=0.0),
+        ff.afl(0.0),
+        ff.fedprox(0.0, weighting="uniform"),
+    ],
+    ids=["fedavg", "q=0", "alpha=0", "eta_b=0", "rho=0", "afl-lr=0", "mu=0"],
+)
+def test_uniform_fedavg_is_the_limit(rule):
+    """Over three rounds, with one client missing from each."""
+    reports = [random_report(t, 5, active=[1, 1, 0, 1, 1]) for t in range(3)]
+    for t in range(3):
+        assert_allclose(coefficients(rule, *reports[: t + 1]), [0.25, 0.25, 0, 0.25, 0.25], rtol=1e-6)
+
+
+def test_fedavg_weighs_by_size_among_those_present():
+    report = make_report(0, [2, 0, 5], active=[1, 1, 0])
+    assert_allclose(coefficients(ff.fedavg(), report), [400 / 450, 50 / 450, 0], rtol=1e-6)
+
+
+def test_fedprox_without_pull_is_the_objective_it_wraps():
+    losses, mask = jnp.array([1.0, 5.0, 7.0]), jnp.array([True, True, False])
+    w, anchor = (
+        {"a": jnp.array([1.0, -2.0]), "b": jnp.float32(3)},
+        {"a": jnp.array([0.0, 1.0]), "b": jnp.float32(1)},
+    )
+    arguments = (losses, mask, w, anchor)
+    assert ff.erm(*arguments) == 3
+    assert ff.fedprox(0.0).objective(ff.erm)(*arguments) == ff.erm(*arguments)
+    assert ff.fedprox(0.5).objective(ff.erm)(*arguments) == 3 + 0.25 * (1 + 9 + 4)
+    pull = jax.grad(lambda w: ff.fedprox(0.5).objective(ff.erm)(losses, mask, w, anchor))(w)
+    assert_allclose(pull["a"], 0.5 * (w["a"] - anchor["a"]))
+    assert_allclose(pull["b"], 0.5 * (w["b"] - anchor["b"]))
+
+
+# q-FedAvg
+
+
+@jax.jit
+def qfedavg_coefficients(loss, q, lipschitz):
+    rule = ff.qfedavg(q, lipschitz=lipschitz)
+    return rule.weigh(rule.init(SIZES), everybody(LOSS)._replace(loss=loss), KEY)[0]
+
+
+@quick
+@given(all_losses, st.floats(0, 15, width=32), st.floats(0.5, 100, width=32))
+def test_qfedavg_steps_less_than_an_average(losses, q, lipschitz):
+    coef = qfedavg_coefficients(np.float32(losses), q, lipschitz)
+    assert 0 <= coef.sum() <= 1 + 1e-6
+    if q > 0.01:
+        assert coef.sum() < 1
+
+
+@pytest.mark.parametrize("q", [0.5, 1.0, 5.0])
+def test_qfedavg_alone(q):
+    """c = 1 / (1 + q L |d|^2 / F)."""
+    report = make_report(0, [3], loss=[1.7], gram=[[0.4]])
+    assert_allclose(coefficients(ff.qfedavg(q, lipschitz=10.0), report), [1 / (1 + q * 10 * 0.4 / 1.7)], rtol=1e-6)
+
+
+def test_large_q_listens_to_the_worst_client_only():
+    coef = coefficients(ff.qfedavg(200.0, lipschitz=10.0), everybody(LOSS))
+    assert_allclose(coef / coef.sum(), np.arange(N) == LOSS.argmax(), atol=1e-6)
+
+
+def test_lipschitz_may_follow_the_round():
+    schedule = ff.qfedavg(lipschitz=lambda r: 10 * 2.0**r)
+    reports = [everybody(LOSS + t) for t in range(3)]
+    for t in range(3):
+        constant = ff.qfedavg(lipschitz=10 * 2.0**t)
+        assert_allclose(coefficients(schedule, *reports[: t + 1]), coefficients(constant, reports[t]), rtol=1e-6)
+
+
+# AFL
+
+
+def test_afl_ascends_after_it_aggregated():
+    """A huge step: uniform first, then the worst client of the first round, alone."""
+    coefs, states = play(ff.afl(1e4), [everybody(LOSS), everybody(LOSS[::-1])])
+    assert_allclose(coefs[0], np.full(N, 1 / N))
+    assert_array_equal(coefs[1], np.arange(N) == LOSS.argmax())
+    assert_array_equal(states[1].weights, np.arange(N) == LOSS[::-1].argmax())
+
+
+def test_afl_keeps_its_mixture_on_equal_losses():
+    _, states = play(ff.afl(0.5), [everybody(LOSS), everybody(np.full(N, 2.0))])
+    assert np.ptp(states[0].weights) > 0.1
+    assert_allclose(states[1].weights, states[0].weights, atol=1e-6)
+
+
+@pytest.mark.parametrize("lr", [0.01, 0.5])
+def test_afl_stays_on_the_simplex_in_partial_rounds(lr):
+    coefs, states = partial_rounds(ff.afl(lr))
+    assert_allclose(coefs.sum(axis=1), 1, atol=1e-5)
+    assert_allclose(states.weights.sum(axis=1), 1, atol=1e-5)
+    assert states.weights.min() == 0  # clients are forgotten: the next test is about a case that happens
+
+
+def test_afl_averages_a_forgotten_cohort_uniformly():
+    rule = ff.afl(0.5)
+    state = rule.init(jnp.ones(N))._replace(weights=jnp.array([0, 0, 0, 1e-13, 0.5, 0.5, 0, 0], jnp.float32))
+    coef, after = rule.weigh(state, make_report(0, [0, 1, 3, 6]), KEY)
+    assert_array_equal(coef, 0.25)
+    assert_array_equal(after.weights, state.weights)
+    coef, after = rule.weigh(state, make_report(0, [0, 1, 5, 6]), KEY)
+    assert_array_equal(coef, [0, 0, 1, 0])
+    assert_allclose(after.weights[jnp.array([0, 1, 5, 6])].sum(), 0.5, atol=1e-6)
+
+
+# FedMABA
+
+
+@jax.jit
+def fedmaba_coefficients(loss, alpha, eta_b, rho):
+    """Of the first round, from uniform, everybody taking part."""
+    rule = ff.fedmaba(alpha, eta_b, rho)
+    return rule.weigh(rule.init(SIZES), everybody(LOSS)._replace(loss=loss), KEY)[0]
+
+
+def divergence(p):
+    """KL to uniform, in float64."""
+    p = np.asarray(p, np.float64)
+    return (p * np.log(np.maximum(p, 1e-300) * p.size)).sum()
+
+
+@quick
+@given(all_losses, st.floats(0.125, 4, width=32), st.sampled_from([0.05, 0.3, 1.0]))
+def test_fedmaba_stays_in_the_ball_and_uses_all_of_it(losses, eta_b, rho):
+    coef = fedmaba_coefficients(np.float32(losses), 1.0, eta_b, rho)
+    untempered = np.exp(eta_b * np.array(losses))
+    wanted = divergence(untempered / untempered.sum())
+    assert_allclose(divergence(coef), min(rho, wanted), atol=1e-5)
+    if wanted < rho - 1e-5:
+        assert_allclose(coef, untempered / untempered.sum(), rtol=1e-4)
+
+
+@quick
+@given(all_losses, st.floats(0, 8, width=32), st.sampled_from([0.1, 1.0]))
+def test_fedmaba_ignores_a_common_shift(losses, shift, rho):
+    one, shifted = (fedmaba_coefficients(np.float32(losses) + np.float32(c), 0.5, 0.5, rho) for c in (0, shift))
+    assert_allclose(shifted, one, rtol=2e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("rho", [0.01, 1.0])
+def test_fedmaba_orders_clients_by_loss_from_uniform(rho):
+    coef = fedmaba_coefficients(LOSS, 0.5, 0.5, rho)
+    assert_array_equal(np.argsort(coef), np.argsort(LOSS))
+    assert np.diff(np.sort(coef)).min() > 0
+
+
+def test_fedmaba_at_a_small_radius_is_the_mean_plus_a_multiple_of_the_deviation():
+    """sup over the ball = mean + sqrt(2 rho Var), Eq. 7 with the factor 2 that it misses."""
+    rho = 1e-4
+    excess = fedmaba_coefficients(LOSS, 1.0, 0.5, rho) @ LOSS - LOSS.mean()
+    assert_allclose(excess, np.sqrt(2 * rho * LOSS.var()), rtol=0.02)
+
+
+def test_the_literal_ball_collapses_to_uniform_in_small_cohorts():
+    """log(100 / 10) > rho = 1: Eq. 10 has no root, however different the clients are."""
+    report = make_report(0, range(N), loss=3 * LOSS)
+    for kl_set, collapsed in (("literal", True), ("sampled", False)):
+        coef = coefficients(ff.fedmaba(1.0, kl_set=kl_set), report, sizes=np.ones(100, np.float32))
+        assert (np.ptp(coef) < 1e-4) is np.bool_(collapsed)
+    sampled, literal = (coefficients(ff.fedmaba(kl_set=k), report) for k in ("sampled", "literal"))
+    assert_allclose(literal, sampled, rtol=1e-5)  # the same at full participation
+
+
+@pytest.mark.parametrize("scatter_back", ["mass", "literal"])
+def test_only_the_mass_form_keeps_fedmaba_on_the_simplex(scatter_back):
+    coefs, states = partial_rounds(ff.fedmaba(scatter_back=scatter_back))
+    total = np.exp(np.asarray(states.log_p, np.float64)).sum(axis=1)
+    assert_allclose(coefs.sum(axis=1), 1, atol=1e-5)
+    if scatter_back == "mass":
+        assert_allclose(total, 1, atol=1e-4)
+    else:
+        assert total[-1] > 3
+
+
+def test_fedmaba_lets_a_client_come_back():
+    """60 rounds at the bottom leave a floored, not a vanished weight; then 20 bad rounds make it the heaviest."""
+    worst_last = np.array([0, 9, 9, 9, 9, 9, 9, 9], np.float32)
+    rounds = [everybody(worst_last)] * 60 + [everybody(9 - worst_last)] * 20
+    coefs, states = play(ff.fedmaba(1.0, 1.0), rounds)
+    assert_allclose(states[59].log_p[0], np.log(1e-12), atol=0.01)
+    assert coefs[-1].argmax() == 0
+
+
+# AAggFF
+
+
+DISTRIBUTIONS = {
+    "weibull": stats.weibull_min(2),
+    "exponential": stats.expon(),
+    "frechet": stats.invweibull(1),
+    "normal": stats.norm(1, 1),
+    "gumbel": stats.gumbel_r(1, 1),
+    "logistic": stats.logistic(1, 1),
+}
+
+
+@pytest.mark.parametrize("cdf", CDFS)
+def test_responses_are_distribution_functions_of_the_relative_loss(cdf):
+    loss = jnp.array([0.0, 1e-3, 2, 7, 30, jnp.nan])
+    active = jnp.arange(6) < 5
+    relative = loss[:5] / loss[:5].mean()
+    heard = responses(loss, active, cdf, "paper")
+    assert_allclose(heard, [*DISTRIBUTIONS[cdf].cdf(relative), 0], rtol=1e-5, atol=1e-7)
+    assert_allclose(responses(512 * loss, active, cdf, "paper"), heard, rtol=1e-6)
+    assert_allclose(responses(0 * loss, active, cdf, "paper")[:5], DISTRIBUTIONS[cdf].cdf(1), rtol=1e-6)
+
+
+def test_the_authors_normal_response_falls_with_the_loss():
+    heard = {v: responses(jnp.asarray(LOSS), jnp.ones(N, bool), "normal", v) for v in ("paper", "repo")}
+    assert_array_equal(np.argsort(heard["paper"]), np.argsort(LOSS))
+    assert_array_equal(np.argsort(heard["repo"]), np.argsort(-LOSS))
+
+
+@pytest.mark.parametrize("variant", ["paper", "repo"])
+@pytest.mark.parametrize("factory", [ff.aaggff_s, ff.aaggff_d])
+def test_equal_losses_keep_aaggff_uniform(factory, variant):
+    rounds = [everybody(np.full(N, loss)) for loss in (0.5, 3.0)]
+    assert_allclose(coefficients(factory(variant=variant), *rounds), np.full(N, 1 / N), atol=1e-6)
+
+
+@pytest.mark.parametrize("factory", [ff.aaggff_s, ff.aaggff_d])
+def test_aaggff_prefers_high_losses_whatever_their_scale(factory):
+    rule = factory()
+    one, scaled = (coefficients(rule, everybody(LOSS), everybody(LOSS * c)) for c in (1, 512))
+    assert_allclose(scaled, one, rtol=1e-6)
+    assert_array_equal(np.argsort(one), np.argsort(LOSS))
+    assert one.max() > one.min() + 1e-3
+
+
+def test_aaggff_d_treats_all_whom_it_never_heard_alike():
+    rounds = [make_report(t, [0, 3, 5], loss=LOSS[[0, 3, 5]] + t) for t in range(4)]
+    for variant in ("paper", "repo"):
+        _, states = play(ff.aaggff_d(variant=variant), rounds)
+        for state in states:
+            assert_allclose(state.p.sum(), 1, atol=1e-6)
+            assert np.ptp(np.asarray(state.p)[[1, 2, 4, 6, 7]]) == 0
+            assert np.ptp(state.p) > 1e-3
+
+
+def test_aaggff_d_stays_on_the_simplex_in_partial_rounds():
+    coefs, states = partial_rounds(ff.aaggff_d())
+    assert states.p.min() > 0
+    assert_allclose(states.p.sum(axis=1), 1, atol=1e-5)
+    assert_allclose(coefs.sum(axis=1), 1, atol=1e-5)
+
+
+def test_aaggff_s_refuses_a_partial_cohort_and_names_the_way_out():
+    with pytest.raises(ValueError, match=r"all 8 clients.*cohort of 5.*aaggff_d"):
+        coefficients(ff.aaggff_s(), random_report(0, 5))

@@ -1,0 +1,261 @@
+"""The small solvers against independent oracles: root finding, linear programming, SciPy's optimisers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import brentq, linprog, minimize
+
+from fedjax_fair import solvers
+
+M = 6
+ALL = jnp.ones(M, bool)
+quick = settings(deadline=None, max_examples=60, derandomize=True)
+vectors = hnp.arrays(np.float64, M, elements=st.floats(-8, 8, width=32))
+masks = hnp.arrays(bool, M).filter(np.any)
+
+project_simplex = jax.jit(solvers.project_simplex)
+project_box_simplex = jax.jit(solvers.project_box_simplex)
+project_kl_ball = jax.jit(solvers.project_kl_ball)
+qp_simplex = jax.jit(solvers.qp_simplex)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def float64():
+    """Exactness is tested in float64; the tests of float32 say so themselves."""
+    with jax.enable_x64(True):
+        yield
+
+
+def projection_by_root_finding(y, radius=1.0):
+    """max(y - theta, 0), the shift found by Brent's method instead of by sorting."""
+    y = np.asarray(y, np.float64)
+    low, high = y.min() - radius, y.max()
+    theta = brentq(lambda theta: np.maximum(y - theta, 0).sum() - radius, low, high, xtol=1e-14, rtol=1e-15)
+    return np.maximum(y - theta, 0)
+
+
+def within(mask, values):
+    """Values on the mask, zeros elsewhere."""
+    full = np.zeros(mask.shape)
+    full[mask] = values
+    return full
+
+
+# normalize, softmax, masked_mean
+
+
+@quick
+@given(vectors, masks)
+def test_averages_look_only_where_they_should(y, where):
+    garbage = jnp.where(where, y, jnp.nan)
+    positive = np.abs(y) + 0.5
+    exponentials = np.exp(y[where] - y[where].max())
+    normalized = solvers.normalize(jnp.where(where, positive, jnp.nan), where)
+    assert_allclose(normalized, within(where, positive[where] / positive[where].sum()))
+    assert_allclose(solvers.softmax(garbage, where), within(where, exponentials / exponentials.sum()))
+    assert_allclose(np.exp(solvers.log_normalize(garbage, where))[where].sum(), 1)
+    assert_allclose(solvers.masked_mean(garbage, where), y[where].mean(), atol=1e-12)
+
+
+def test_weights_without_mass_become_uniform():
+    where = jnp.array([True, False, True])
+    assert_array_equal(solvers.normalize(jnp.zeros(3), where), [0.5, 0, 0.5])
+
+
+def test_softmax_of_huge_logits():
+    assert_allclose(solvers.softmax(jnp.array([1e4, 1e4, -1e4]), jnp.ones(3, bool)), [0.5, 0.5, 0], rtol=1e-9)
+
+
+def test_nobody_is_all_zeros():
+    y, nobody = jnp.arange(1.0, M + 1), jnp.zeros(M, bool)
+    assert solvers.masked_mean(y, nobody) == 0
+    results = (
+        solvers.normalize(y, nobody),
+        solvers.softmax(y, nobody),
+        solvers.uniform_over(nobody, y.dtype),
+        project_simplex(y, nobody),
+        project_box_simplex(y, y * 0, y, nobody),
+        qp_simplex(jnp.eye(M), y, y, nobody),
+    )
+    for result in results:
+        assert_array_equal(result, np.zeros(M))
+    assert np.isfinite(project_kl_ball(y, 1.0, nobody)).all()
+
+
+def test_scatter_writes_where_it_should_and_nowhere_else():
+    table, ids = jnp.arange(5.0), jnp.array([3, 0, 0, 9], jnp.int32)
+    where = jnp.array([True, True, False, False])
+    assert_array_equal(solvers.scatter(table, ids, jnp.array([30.0, 10, 20, 40]), where), [10, 1, 2, 30, 4])
+    assert_array_equal(solvers.scatter(table, ids, jnp.full(4, jnp.nan), where & False), table)
+
+
+# The simplex
+
+
+@quick
+@given(vectors, masks, st.floats(0.03125, 8, width=32))
+def test_project_simplex_against_root_finding(y, where, radius):
+    mine = project_simplex(jnp.where(where, y, jnp.nan), where, radius)
+    assert_allclose(mine, within(where, projection_by_root_finding(y[where], radius)), atol=1e-12)
+
+
+@quick
+@given(vectors, st.floats(-100, 100, width=32))
+def test_project_simplex_is_idempotent_and_ignores_shifts(y, shift):
+    once = project_simplex(y, ALL)
+    assert_allclose(project_simplex(once, ALL), once, atol=1e-12)
+    assert_allclose(project_simplex(y + shift, ALL), once, atol=1e-12)
+
+
+def test_project_simplex_by_hand():
+    """The case that an off-by-one in the threshold gets wrong, and the empty simplex."""
+    assert_allclose(project_simplex(jnp.array([1.5, 0.3]), jnp.ones(2, bool)), [1, 0])
+    assert_allclose(project_simplex(jnp.array([0.9, 0.3]), jnp.ones(2, bool)), [0.8, 0.2])
+    assert_array_equal(project_simplex(jnp.array([0.9, 0.3]), jnp.ones(2, bool), 0.0), [0, 0])
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e4])
+def test_project_simplex_of_huge_float32(spread):
+    y = (1e4 + spread * np.random.default_rng(0).uniform(0, 1, (20, 50))).astype(np.float32)
+    mine = jax.vmap(lambda row: project_simplex(row, jnp.ones(50, bool)))(y)
+    assert mine.dtype == jnp.float32
+    assert_allclose(mine, [projection_by_root_finding(row) for row in y], atol=1e-5)
+    assert_allclose(mine.sum(axis=1), 1, atol=1e-6)
+
+
+# The box and the simplex
+
+
+def best_vertex(direction, low, high):
+    """The largest value of a linear function on {low <= p <= high, sum p = 1}, by linear programming."""
+    return -linprog(-direction, A_eq=np.ones((1, direction.size)), b_eq=[1], bounds=np.stack([low, high], 1)).fun
+
+
+@settings(quick, max_examples=30)
+@given(vectors, masks, st.data())
+def test_project_box_simplex_is_the_closest_point(y, where, data):
+    """p is the projection iff it is feasible and no feasible z has <y - p, z - p> > 0."""
+    inside = within(where, np.full(where.sum(), 1 / where.sum()))
+    slack = hnp.arrays(np.float64, M, elements=st.floats(0, 1))
+    low = inside * data.draw(slack)
+    high = inside + data.draw(slack)
+    p = project_box_simplex(
+        jnp.where(where, y, jnp.nan), jnp.where(where, low, jnp.nan), jnp.where(where, high, jnp.nan), where
+    )
+    high = np.where(where, high, 0)
+    assert_array_equal(p[~where], 0)
+    assert (p >= low - 1e-12).all()
+    assert (p <= high + 1e-12).all()
+    assert_allclose(p.sum(), 1, atol=1e-12)
+    assert best_vertex(y - p, low, high) <= (y - p) @ p + 1e-9
+
+
+@quick
+@given(vectors)
+def test_a_wide_box_is_no_box(y):
+    assert_allclose(project_box_simplex(y, jnp.zeros(M), jnp.ones(M), ALL), project_simplex(y, ALL), atol=1e-12)
+
+
+# Quadratic programming
+
+
+def quadratic(seed, rank):
+    rng = np.random.default_rng(seed)
+    factor = rng.normal(size=(M, rank))
+    return factor @ factor.T, rng.normal(size=M)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3, M])
+@pytest.mark.parametrize("where", [np.ones(M, bool), np.array([1, 0, 1, 1, 0, 1], bool)], ids=["all", "masked"])
+def test_qp_simplex_has_no_duality_gap_and_agrees_with_slsqp(rank, where):
+    for seed in range(5):
+        hessian, linear = quadratic(seed, rank)
+        both = np.outer(where, where)
+        start = within(where, 1 / where.sum())
+        p = np.asarray(
+            qp_simplex(
+                jnp.where(both, hessian, jnp.nan), jnp.where(where, linear, jnp.nan), jnp.asarray(start), where
+            )
+        )
+        assert_array_equal(p[~where], 0)
+        assert_allclose(p.sum(), 1, atol=1e-12)
+        gradient = (hessian @ p + linear)[where]
+        assert gradient @ p[where] - gradient.min() < 1e-6  # bounds the distance to the optimal value
+
+        def value(p, hessian=hessian, linear=linear):
+            return p @ hessian @ p / 2 + linear @ p
+
+        theirs = minimize(
+            value,
+            start,
+            jac=lambda p, hessian=hessian, linear=linear: hessian @ p + linear,
+            bounds=[(0, float(b)) for b in where],
+            constraints={"type": "eq", "fun": lambda p: p.sum() - 1},
+            method="SLSQP",
+            options={"ftol": 1e-12},
+        )
+        assert theirs.success
+        assert_allclose(value(p), theirs.fun, atol=1e-6)
+        if rank == M:  # strictly convex: one solution
+            assert_allclose(p, theirs.x, atol=1e-4)
+
+
+def test_qp_simplex_does_not_care_where_it_starts():
+    hessian, linear = quadratic(0, M)
+    one, other = (qp_simplex(hessian, linear, jnp.asarray(start), ALL) for start in (np.eye(M)[0], np.ones(M)))
+    assert_allclose(one, other, atol=1e-8)
+
+
+# The KL ball
+
+
+def kl_to_uniform(p):
+    p = np.asarray(p, np.float64)
+    return (p * np.log(np.maximum(p, 1e-300) * p.size)).sum()
+
+
+@quick
+@given(vectors, masks, st.floats(0, 2, width=32))
+def test_project_kl_ball(log_q, where, rho):
+    """On the ray q^s, on the ball where q is outside it, and q itself where it is inside."""
+    log_p = np.asarray(project_kl_ball(jnp.where(where, log_q, jnp.nan), rho, where))[where]
+    q = np.exp(log_q[where] - log_q[where].max())
+    q /= q.sum()
+    p = np.exp(log_p)
+    assert_allclose(p.sum(), 1)
+    assert_allclose(kl_to_uniform(p), min(rho, kl_to_uniform(q)), atol=1e-9)
+    if kl_to_uniform(q) <= rho:
+        assert_allclose(p, q, rtol=1e-9)
+    spread = np.ptp(np.log(q))
+    assume(spread > 1e-3)
+    s = np.ptp(log_p) / spread
+    assert 0 <= s <= 1 + 1e-9
+    assert_allclose(log_p - log_p.mean(), s * (np.log(q) - np.log(q).mean()), atol=1e-9)
+
+
+def test_a_larger_ball_lets_weights_go_further():
+    log_q = jnp.array([0.0, 1, 2, 4, 3, 0.5])
+    radii = jnp.array([0.0, 1e-4, 0.01, 0.1, 0.4, 0.6, 5.0])
+    log_p = jax.vmap(lambda rho: project_kl_ball(log_q, rho, ALL))(radii)
+    assert_allclose(np.exp(log_p[0]), np.full(M, 1 / M), atol=1e-12)
+    assert (np.diff(np.exp(log_p).max(axis=1)) > 0).all()
+    assert_allclose(np.exp(log_p[-1]), solvers.softmax(log_q, ALL), rtol=1e-12)
+
+
+def test_without_any_root_the_smallest_temper_is_taken():
+    log_q = jnp.array([0.0, 1, 2, 4, 3, 0.5])
+    log_p = project_kl_ball(log_q, -0.1, ALL, smallest=0.25)
+    assert_allclose(np.exp(log_p), solvers.softmax(0.25 * log_q, ALL), rtol=1e-9)
+
+
+def test_project_kl_ball_of_huge_float32():
+    log_q = (1e4 * np.random.default_rng(0).uniform(0, 1, 50)).astype(np.float32)
+    log_p = project_kl_ball(log_q, 1.0, jnp.ones(50, bool))
+    assert log_p.dtype == jnp.float32
+    assert np.isfinite(log_p).all()
+    assert_allclose(kl_to_uniform(np.exp(np.asarray(log_p, np.float64))), 1, atol=1e-4)
