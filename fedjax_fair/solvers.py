@@ -68,6 +68,7 @@ def project_box_simplex(y: Array, low: Array, high: Array, where: Array) -> Arra
 
     Feasible iff ``sum low <= 1 <= sum high`` over ``where``; the caller sees to that.
     """
+    y = y - jnp.max(y, where=where, initial=-jnp.inf)  # a common shift changes nothing; small numbers round less
     low, high, y = (jnp.where(where, v, 0) for v in (low, high, y))
 
     def shrink(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import fedjax_fair as ff
@@ -14,6 +15,7 @@ from fedjax_fair.types import Aggregator, Context, Report, as_method
 
 N, S = 8, 5  # clients in the federation, slots of a partial cohort
 SIZES = np.array([50, 20, 400, 75, 310, 120, 33, 90], np.float32)
+LOSS = np.array([0.3, 2.1, 1.2, 0.9, 3.3, 0.7, 1.9, 2.6], np.float32)  # one of each client, all distinct
 SUB_SIMPLEX = {"qfedavg"}  # coefficients sum to at most 1; everybody else's to exactly 1
 
 # Choices that change the arithmetic, beside the defaults of every registered rule.
@@ -73,7 +75,7 @@ def make_report(seed: int, ids, **changes) -> Report:
         updates=updates,
     )
     new = {k: np.asarray(v, getattr(report, k).dtype) for k, v in changes.items()}
-    return jax.tree.map(jax.numpy.asarray, report._replace(**new))
+    return jax.tree.map(jnp.asarray, report._replace(**new))
 
 
 def random_report(seed: int, slots: int, n_clients: int = N, **changes) -> Report:
@@ -83,7 +85,7 @@ def random_report(seed: int, slots: int, n_clients: int = N, **changes) -> Repor
 
 def play(aggregator: Aggregator | Rule, reports, sizes=SIZES):
     """Play the rounds one by one: the coefficients and the states after each."""
-    state, coefs, states = aggregator.init(jax.numpy.asarray(sizes)), [], []
+    state, coefs, states = aggregator.init(jnp.asarray(sizes)), [], []
     weigh = jax.jit(aggregator.weigh)
     for t, report in enumerate(reports):
         coef, state = weigh(state, report, jax.random.key(t))
@@ -97,6 +99,31 @@ def seen_two_rounds(case: Rule):
     return play(case, [random_report(seed, case.slots) for seed in (50, 51)])[1][-1]
 
 
+def everybody(loss, **changes):
+    return make_report(0, range(N), loss=loss, **changes)
+
+
+def coefficients(rule, *reports, sizes=SIZES):
+    """The coefficients of the last of some rounds."""
+    return np.asarray(play(as_method(rule).aggregator, reports, sizes)[0][-1])
+
+
+def partial_rounds(rule, rounds=200, n=100, m=10):
+    """Many rounds of small cohorts whose losses persist: the states after each round, and every coefficient."""
+    rng = np.random.default_rng(0)
+    base = rng.gamma(2, 0.7, n)
+    ids = np.stack([rng.permutation(n)[:m] for _ in range(rounds)]).astype(np.int32)
+    loss = (base[ids] * rng.uniform(0.8, 1.2, ids.shape)).astype(np.float32)
+    toy = make_report(0, range(5))
+    toy = jax.tree.map(lambda v: jnp.resize(v, (m, *v.shape[1:])), toy)._replace(gram=jnp.eye(m))
+
+    def step(state, data):
+        coef, state = rule.weigh(state, toy._replace(ids=data[0], loss=data[1]), jax.random.key(0))
+        return state, (coef, state)
+
+    return jax.lax.scan(step, rule.init(jnp.ones(n)), (jnp.asarray(ids), jnp.asarray(loss)))[1]
+
+
 def take(report: Report, slots) -> Report:
     """The report with its slots in another order, or fewer of them."""
     moved = jax.tree.map(lambda v: v[slots], report)
@@ -104,7 +131,7 @@ def take(report: Report, slots) -> Report:
 
 
 def stack(trees):
-    return jax.tree.map(lambda *leaves: jax.numpy.stack(leaves), *trees)
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 def unstack(tree, count: int):
@@ -114,9 +141,9 @@ def unstack(tree, count: int):
 def make_context(n_clients: int, round: int = 0) -> Context:
     """What the engine hands to a selector, with losses 0, 1, 2, ... and everybody available."""
     return Context(
-        jax.numpy.int32(round),
+        jnp.int32(round),
         n_clients,
-        lambda ids, key=None, batch=None: ids.astype(jax.numpy.float32),
+        lambda ids, key=None, batch=None: ids.astype(jnp.float32),
         lambda ids: ids >= 0,
     )
 

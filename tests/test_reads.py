@@ -39,12 +39,6 @@ def test_registered_rules(name):
     assert ff.reads(registry.make_rule(name, learning_rate=0.1)) == TABLE[name]
 
 
-@pytest.mark.xfail(strict=True, reason="looks at the sizes, if only for their dtype")
-def test_uniform_weights_read_nothing():
-    assert ff.reads(ff.fedavg("uniform")) == ()
-    assert ff.reads(ff.fedprox(weighting="uniform")) == ()
-
-
 @pytest.mark.parametrize(
     ("look", "read"),
     [

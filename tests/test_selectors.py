@@ -53,6 +53,13 @@ def test_a_cohort_is_m_distinct_clients(selector):
     assert len({frozenset(row) for row in ids.tolist()}) > 20
 
 
+def test_ids_stay_small_integers_where_float64_is_on(selector):
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
+        state = selector.init(jnp.asarray(SIZES), jax.random.key(1))
+        ids, _ = jax.eval_shape(lambda key: selector.select(state, key, make_context(N)), jax.random.key(0))
+    assert ids.dtype == jnp.int32
+
+
 def test_the_key_alone_decides(selector):
     """Compiled, vmapped over keys, in a scan that carries the state: the same cohorts as one by one."""
     context, keys = make_context(N), jax.random.split(jax.random.key(3), 4)

@@ -17,7 +17,7 @@ def fedavg(weighting: Literal["size", "uniform"] = "size") -> Aggregator:
     The global objective is :math:`\sum_k n_k F_k / n` for uniform selection with size weights, or for
     size-proportional selection with uniform weights.
 
-    Reads ``n`` (weighting by size) or nothing.
+    Reads ``n``.
 
     Args:
       weighting: "size" or "uniform".

@@ -15,7 +15,7 @@ def fedprox(mu: Array | float = 0.1, weighting: Literal["size", "uniform"] = "si
 
     .. math:: \min_v F_k(v) + \tfrac{\mu}{2} \|v - w_t\|^2 \text{ locally}, \qquad c_k = n_k / \sum_{j \in S} n_j
 
-    Reads ``n`` (weighting by size) or nothing. ``mu = 0`` is FedAvg.
+    Reads ``n``. ``mu = 0`` is FedAvg.
 
     Args:
       mu: strength of the pull, >= 0; the authors tune it in {.001, .01, .1, .5, 1}.

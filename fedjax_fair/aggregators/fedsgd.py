@@ -13,7 +13,7 @@ def fedsgd(weighting: Literal["size", "uniform"] = "size") -> Method:
     .. math:: w_{t+1} = w_t - \eta \sum_k c_k \nabla F_k(w_t)
 
     The learning rate :math:`\eta`, its schedule and the objective are those of the simulation's
-    ``local_sgd``; its epochs, steps and batch size are overridden. Reads ``n`` or nothing.
+    ``local_sgd``; its epochs, steps and batch size are overridden. Reads ``n``.
 
     Args:
       weighting: "size" or "uniform", as in :func:`fedavg`.

@@ -18,7 +18,7 @@ CDFS: dict[str, Callable[[Array], Array]] = {
     "exponential": lambda x: -jnp.expm1(-x),  # scale 1
     "frechet": lambda x: jnp.where(x > 0, jnp.exp(-1 / jnp.where(x > 0, x, 1)), 0),  # shape 1
     "normal": lambda x: ndtr(x - 1),  # mean 1, variance 1
-    "gumbel": lambda x: jnp.exp(-jnp.exp(jnp.minimum(1 - x, 80))),  # location 1, scale 1
+    "gumbel": lambda x: jnp.exp(-jnp.exp(1 - x)),  # location 1, scale 1
     "logistic": lambda x: sigmoid(x - 1),  # location 1, scale 1
 }
 """The six increasing maps of x = F_i / mean F >= 0 into [0, 1]."""
@@ -33,6 +33,6 @@ def responses(loss: Array, active: Array, cdf: CDF, variant: Variant) -> Array:
     Scale-free: a common factor on all losses changes nothing. All-zero losses count as equal (x = 1).
     """
     mean = masked_mean(loss, active)
-    x = jnp.where(active & (mean > 0), loss / jnp.where(mean > 0, mean, 1), 1)
+    x = jnp.where(mean > 0, loss / jnp.where(mean > 0, mean, 1), 1)
     maps = CDFS if variant == "paper" else REPO_CDFS
     return jnp.where(active, maps[cdf](x), 0)

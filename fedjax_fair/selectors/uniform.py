@@ -27,7 +27,7 @@ def uniform(m: int) -> Selector:
         if m == n:
             return jnp.arange(n, dtype=jnp.int32), state
         last = jnp.arange(n - m, n, dtype=jnp.int32)
-        draws = jax.random.randint(key, (m,), 0, last + 1)  # the i-th among the first n - m + i + 1 clients
+        draws = jax.random.randint(key, (m,), 0, last + 1, jnp.int32)  # the i-th: of the first n - m + i + 1
 
         def add(i: Array, ids: Array) -> Array:
             return ids.at[i].set(jnp.where((ids == draws[i]).any(), last[i], draws[i]))
