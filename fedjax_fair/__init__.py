@@ -1,13 +1,33 @@
 """Fair federated learning, simulated fast. ``import fedjax_fair as ff``."""
 
 from fedjax_fair import data, losses, metrics, models, objectives, plot, registry
-from fedjax_fair.aggregators import aaggff_d, aaggff_s, afl, fedavg, fedmaba, fedprox, fedsgd, qfedavg
+from fedjax_fair.aggregators import (
+    aaggff_d,
+    aaggff_s,
+    afl,
+    fedavg,
+    fedeba,
+    fedfv,
+    fedmaba,
+    fedmgda_plus,
+    fedprox,
+    fedsgd,
+    loss_proportional,
+    loss_softmax,
+    pg_ffl,
+    propfair,
+    qfedavg,
+    qfedsgd,
+    reweighted,
+    size_softmax,
+    term,
+)
 from fedjax_fair.data import FederatedData, partition
 from fedjax_fair.local import local_sgd
-from fedjax_fair.objectives import erm, proximal
+from fedjax_fair.objectives import erm, propfair_objective, proximal, tilted
 from fedjax_fair.reads import reads
 from fedjax_fair.run import History, run
-from fedjax_fair.selectors import size_proportional, uniform
+from fedjax_fair.selectors import cpow_d, pow_d, rpow_d, size_proportional, ucb_cs, uniform
 from fedjax_fair.simulate import simulation
 from fedjax_fair.types import (
     Aggregator,
@@ -44,25 +64,42 @@ __all__ = [
     "aaggff_d",
     "aaggff_s",
     "afl",
+    "cpow_d",
     "data",
     "erm",
     "fedavg",
+    "fedeba",
+    "fedfv",
     "fedmaba",
+    "fedmgda_plus",
     "fedprox",
     "fedsgd",
     "local_sgd",
+    "loss_proportional",
+    "loss_softmax",
     "losses",
     "metrics",
     "models",
     "objectives",
     "partition",
+    "pg_ffl",
     "plot",
+    "pow_d",
+    "propfair",
+    "propfair_objective",
     "proximal",
     "qfedavg",
+    "qfedsgd",
     "reads",
     "registry",
+    "reweighted",
+    "rpow_d",
     "run",
     "simulation",
     "size_proportional",
+    "size_softmax",
+    "term",
+    "tilted",
+    "ucb_cs",
     "uniform",
 ]

@@ -1,5 +1,9 @@
 """The command line: ``fedjax-fair list | run | compare``."""
 
+import contextlib
+import difflib
+import io
+import re
 import shlex
 import sys
 import time
@@ -52,28 +56,102 @@ def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
     }
     listing = Annotated[None, tyro.conf.subcommand("list", description="Rules, selectors, models and partitions.")]
     choice: Any = Union[(*commands.values(), listing)]
-    experiment: Any = tyro.cli(
-        choice,
-        args=given,
-        prog="fedjax-fair",
-        description="Fair federated learning, simulated fast.",
-        config=(tyro.conf.OmitSubcommandPrefixes,),
-    )
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            experiment: Any = tyro.cli(
+                choice,
+                args=given,
+                prog="fedjax-fair",
+                description="Fair federated learning, simulated fast.",
+                config=(tyro.conf.OmitSubcommandPrefixes,),
+            )
+    except SystemExit as stop:
+        if not stop.code:  # --help and the completion scripts
+            raise
+        explain(given, defaults)
+        raise ValueError(sentence(complaint.getvalue())) from None
+    print(complaint.getvalue(), end="", file=sys.stderr)
     if experiment is None:
         return None, ()
     return experiment, (experiment.aggregator,) if hasattr(experiment, "aggregator") else experiment.algorithms
+
+
+def explain(given: list[str], defaults: dict[str, Any]) -> None:
+    """Look for what is wrong in a call that could not be read.
+
+    Raises:
+      ValueError: the first wrong command, flag or value, with the nearest right one; nothing where none is found.
+    """
+    from fedjax_fair.checks import check_choice
+    from fedjax_fair.config import from_words
+
+    commands = (*defaults, "list")
+    if not given:
+        raise ValueError(f"command must be one of {', '.join(commands)}, got nothing")
+    command = check_choice("command", given[0], commands)
+    known = flags(defaults[command]) if command in defaults else {}
+    uses: list[tuple[str, list[str]]] = [("", [])]
+    for word in given[1:]:
+        if re.match("--?[A-Za-z]", word):
+            flag, equals, value = word.partition("=")
+            uses.append((flag, [value] if equals else []))
+        else:
+            uses[-1][1].append(word)
+    for stray in uses[0][1]:
+        file = ", or first a settings file that ends in .toml" if known else ""
+        raise ValueError(f"{command} takes {'' if known else 'no '}flags{file}, got {stray!r}")
+    for flag, words in uses[1:]:
+        plain = flag.replace("_", "-")
+        if plain not in known:
+            if not known:
+                raise ValueError(f"{command} takes no flags, got {flag!r}")
+            near = difflib.get_close_matches(plain.lstrip("-"), [name.lstrip("-") for name in known], n=1)
+            hint = f"did you mean --{near[0]}?" if near else f"fedjax-fair {command} --help lists them all"
+            raise ValueError(f"{command} has no flag {flag}; {hint}")
+        from_words(words, known[plain], flag)
+
+
+def flags(default: Any, prefix: str = "--") -> dict[str, Any]:
+    """Every flag that sets a field of the dataclass instance ``default``, with the field's type."""
+    import dataclasses
+
+    found: dict[str, Any] = {"--help": bool, "-h": bool}
+    for field in dataclasses.fields(default):
+        name, value = field.name.replace("_", "-"), getattr(default, field.name)
+        if dataclasses.is_dataclass(value):
+            found |= flags(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = field.type
+            if isinstance(value, bool):
+                found[f"{prefix}no-{name}"] = bool
+    return found
+
+
+def sentence(box: str) -> str:
+    """The message in tyro's framed complaint, on one line."""
+    inside = []
+    for line in box.splitlines():
+        text = line.strip(" │|")
+        if text[:1] in ("╭", "+"):  # the frame's top, with the title
+            continue
+        if text[:1] in ("─", "╰") or text.startswith(("--- ", "----", "For full helptext")):
+            break
+        inside.append(text)
+    return " ".join(" ".join(inside).split()) or "the command could not be read: see fedjax-fair --help"
 
 
 def set_up(experiment: Any, rules: tuple[str, ...]) -> tuple[Any, Path]:
     """Check everything, build the simulations, claim the results folder."""
     from fedjax_fair.config import dump_toml
     from fedjax_fair.experiment import prepare
-    from fedjax_fair.results import claim_folder, write_atomically
+    from fedjax_fair.results import claim_folder, new_folder, write_atomically
 
     plan = prepare(experiment, rules)
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    folder = experiment.out or Path("runs") / f"{experiment.dataset}-{stamp}"
-    claim_folder(folder, experiment.overwrite)
+    if experiment.out is None:
+        folder = new_folder(Path("runs") / f"{experiment.dataset}-{time.strftime('%Y%m%d-%H%M%S')}")
+    else:
+        folder = claim_folder(experiment.out, experiment.overwrite)
     write_atomically(folder / "config.toml", dump_toml(experiment))
     return plan, folder
 
@@ -111,25 +189,31 @@ def train(plan: Any, folder: Path, command: list[str]) -> None:
 def show_list() -> None:
     """Print the registry: rules with what they read and their hyper-parameters, then the rest."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from fedjax_fair import registry
     from fedjax_fair.experiment import DATASETS
     from fedjax_fair.reads import reads
 
+    def column(heading: str) -> Column:
+        return Column(heading, overflow="fold")  # a long word goes on in the next line, nothing is cut
+
     console = Console()
-    rules = Table("rule", "reads", "hyper-parameters", "what it does", title="Rules", title_justify="left")
+    rules = Table(
+        *map(column, ("rule", "reads", "hyper-parameters", "what it does")), title="Rules", title_justify="left"
+    )
     for name, factory in registry.AGGREGATORS.items():
         signals = ", ".join(reads(registry.make_rule(name, learning_rate=0.1))) or "nothing"
         rules.add_row(name, signals, registry.defaults(factory), registry.summary(factory))
     console.print(rules)
     groups: tuple[tuple[str, dict[str, Any]], ...] = (
         ("Selectors", registry.SELECTORS),
+        ("Objectives", registry.OBJECTIVES),
         ("Models", registry.MODELS),
         ("Partitions", registry.PARTITIONS),
     )
     for title, group in groups:
-        made = Table("name", "settings", "what it does", title=title, title_justify="left")
+        made = Table(*map(column, ("name", "settings", "what it does")), title=title, title_justify="left")
         for name, factory in group.items():
             made.add_row(name, registry.defaults(factory), registry.summary(factory))
         console.print(made)

@@ -1,5 +1,6 @@
 """An experiment's settings: dataclasses made out of the factories' signatures, and TOML in and out."""
 
+import contextlib
 import dataclasses
 import inspect
 import tomllib
@@ -13,7 +14,7 @@ from fedjax_fair.checks import check_choice
 from fedjax_fair.data import synthetic
 
 T = TypeVar("T")
-SETTLED = ("n_clients", "classes", "m", "seed", "split")  # set by the experiment, not per factory
+SETTLED = ("n_clients", "classes", "m", "seed", "split", "base")  # set by the experiment, not per factory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,9 @@ class Experiment:
     model: str = "auto"
     """logistic_regression, mlp, cnn; auto takes the first for vectors, mlp for grey and cnn for colour images."""
     selector: str = "uniform"
-    """Client selection: uniform or size_proportional."""
+    """Client selection: uniform, size_proportional, pow_d, cpow_d, rpow_d or ucb_cs."""
+    objective: str = "erm"
+    """What clients minimise: erm, proximal (PGF-FedProx is pg_ffl with it), tilted or propfair_objective."""
     lr: float = 0.1
     """Learning rate of the clients' SGD."""
     lr_decay: float = 1.0
@@ -66,15 +69,13 @@ class Experiment:
 
 def plain_type(parameter: inspect.Parameter, hint: Any) -> Any:
     """What a flag or TOML value for this hyper-parameter is: a number stays a number, an Array is none."""
-    if parameter.default is None:
-        return hint
-    if parameter.default is inspect.Parameter.empty:
+    if parameter.default is None or parameter.default is inspect.Parameter.empty:
         names = [t for t in get_args(hint) if t in (int, float, str)] or [hint if hint in (int, float) else float]
         return names[0] | None
     if get_origin(hint) is Literal or isinstance(parameter.default, bool):
         return hint
     if isinstance(parameter.default, tuple):
-        return tuple[int, ...]
+        return types.GenericAlias(tuple, (type(parameter.default[0]), ...))
     return type(parameter.default)
 
 
@@ -85,7 +86,7 @@ def settings_class(factory: Callable[..., Any]) -> type:
     hints, help = get_type_hints(factory), argument_help(factory)
     fields = []
     for name, parameter in registry.settings_of(factory).items():
-        if name in SETTLED:
+        if name in SETTLED or (parameter.default is not parameter.empty and callable(parameter.default)):
             continue
         kind = plain_type(parameter, hints[name])
         default = None if parameter.default is inspect.Parameter.empty else parameter.default
@@ -111,6 +112,7 @@ def factories() -> dict[str, Callable[..., Any]]:
         registry.PARTITIONS,
         registry.MODELS,
         registry.SELECTORS,
+        registry.OBJECTIVES,
     )
     return {name: factory for group in groups for name, factory in group.items()}
 
@@ -182,7 +184,39 @@ def convert(value: Any, kind: Any, name: str) -> Any:
         return Path(value)
     elif type(value) is kind:
         return value
-    raise ValueError(f"{name} must be {getattr(kind, '__name__', kind)}, got {value!r}")
+    raise ValueError(f"{name} must be {describe(kind)}, got {value!r}")
+
+
+def describe(kind: Any) -> str:
+    """What a value of this type is called in a sentence."""
+    if get_origin(kind) is tuple:
+        first, *more = get_args(kind)
+        item = describe(first).removeprefix("a ") + "s"
+        return f"a list of {item}" if more == [...] else f"{1 + len(more)} {item}"
+    names = {int: "a whole number", float: "a number", str: "a word", bool: "true or false", Path: "a path"}
+    return names.get(kind, f"a table of settings for {kind.__name__}")
+
+
+def from_words(words: list[str], kind: Any, name: str) -> Any:
+    """What the words after a flag mean as ``kind``, in the way of :func:`convert`."""
+    origin, options = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return from_words(words, options[0], name)
+    if origin in (Union, types.UnionType):
+        given = next(option for option in options if option is not type(None))
+        return None if words == ["None"] else from_words(words, given, name)
+    if kind is bool and words:
+        raise ValueError(f"{name} takes no value, got {words[0]!r}")
+    if origin is not tuple and kind is not bool and len(words) != 1:
+        raise ValueError(f"{name} takes one value, got {' '.join(words) or 'nothing'}")
+    if kind is bool:
+        return True
+    if origin is tuple:
+        return convert([from_words([word], options[0], name) for word in words], kind, name)
+    if kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(words[0])
+    return convert(words[0], kind, name)
 
 
 def dump_toml(experiment: Any) -> str:

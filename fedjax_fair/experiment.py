@@ -1,6 +1,7 @@
 """From settings to simulations: every choice checked before any training starts."""
 
 import ast
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,12 +10,13 @@ import optax
 from fedjax_fair import data as sources
 from fedjax_fair import registry
 from fedjax_fair.checks import check_choice, check_count, check_range, lookup
-from fedjax_fair.config import Experiment, settings_for
+from fedjax_fair.config import SETTLED, Experiment, settings_for
 from fedjax_fair.data import FederatedData
 from fedjax_fair.local import local_sgd
 from fedjax_fair.models import Model
+from fedjax_fair.objectives import erm
 from fedjax_fair.simulate import simulation
-from fedjax_fair.types import Simulation
+from fedjax_fair.types import Objective, Selector, Simulation
 
 IMAGES = ("fashion_mnist", "cifar10", "cifar100", "mnist")
 DATASETS = ("synthetic", *IMAGES, "fashion_mnist_3")
@@ -77,7 +79,8 @@ def prepare(experiment: Experiment, rules: tuple[str, ...]) -> Plan:
         text: registry.make_rule(name, _settings(experiment, name) | settings, learning_rate=experiment.lr)
         for text, (name, settings) in parsed.items()
     }
-    choose_selector = lookup("selector", experiment.selector, registry.SELECTORS)
+    objective = build_objective(experiment)
+    lookup("selector", experiment.selector, registry.SELECTORS)
     check_choice("model", experiment.model, ("auto", *registry.MODELS))
     trainer = local_sgd(
         optax.sgd(experiment.lr),
@@ -85,6 +88,7 @@ def prepare(experiment: Experiment, rules: tuple[str, ...]) -> Plan:
         steps=experiment.steps,
         batch_size=experiment.batch_size,
         schedule=None if experiment.lr_decay == 1 else lambda r: experiment.lr_decay**r,
+        objective=objective,
     )
     data = build_data(experiment)
     cohort = min(10, data.n_clients) if experiment.cohort is None else experiment.cohort
@@ -97,7 +101,7 @@ def prepare(experiment: Experiment, rules: tuple[str, ...]) -> Plan:
             data,
             aggregator=method,
             trainer=trainer,
-            selector=choose_selector(cohort),
+            selector=build_selector(experiment, cohort, data.n_clients),
             server_optimizer=optax.sgd(experiment.server_lr),
         )
         for text, method in methods.items()
@@ -108,6 +112,29 @@ def prepare(experiment: Experiment, rules: tuple[str, ...]) -> Plan:
 def _settings(experiment: Experiment, name: str) -> dict[str, Any]:
     """A factory's settings without those left at None, which stands for "the factory's own default"."""
     return {key: value for key, value in settings_for(experiment, name).items() if value is not None}
+
+
+def build_objective(experiment: Experiment) -> Objective:
+    """The local objective that the experiment names."""
+    name = check_choice("objective", experiment.objective, ("erm", *registry.OBJECTIVES))
+    return erm if name == "erm" else registry.OBJECTIVES[name](**_complete(experiment, name, registry.OBJECTIVES))
+
+
+def build_selector(experiment: Experiment, cohort: int, n_clients: int) -> Selector:
+    """The selector that the experiment names; power-of-choice asks twice the cohort by default."""
+    name, settings = experiment.selector, _settings(experiment, experiment.selector)
+    if name in ("pow_d", "cpow_d"):
+        settings.setdefault("d", min(2 * cohort, n_clients))
+    return registry.SELECTORS[name](cohort, **settings)
+
+
+def _complete(experiment: Experiment, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """A factory's settings, or ValueError for one that has no default and was not given."""
+    settings = _settings(experiment, name)
+    for key, parameter in registry.settings_of(table[name]).items():
+        if parameter.default is parameter.empty and key not in settings and key not in SETTLED:
+            raise ValueError(f"{name} needs {name}.{key}, got nothing")
+    return settings
 
 
 def build_data(experiment: Experiment) -> FederatedData:
@@ -122,13 +149,7 @@ def build_data(experiment: Experiment) -> FederatedData:
         return sources.synthetic(experiment.clients, seed=seed, **settings)
     if name == "fashion_mnist_3":
         return sources.load(name, seed=seed, split=split, data_dir=experiment.data_dir)
-    settings = _settings(experiment, experiment.partition)
-    needed = registry.settings_of(registry.PARTITIONS[experiment.partition])
-    missing = [
-        key for key, p in needed.items() if p.default is p.empty and key != "n_clients" and key not in settings
-    ]
-    if missing:
-        raise ValueError(f"partition {experiment.partition} needs {experiment.partition}.{missing[0]}, got nothing")
+    settings = _complete(experiment, experiment.partition, registry.PARTITIONS)
     partition = registry.PARTITIONS[experiment.partition](experiment.clients, **settings)
     return sources.load(
         name,

@@ -103,7 +103,8 @@ def local_sgd(
       optimizer: an optax optimiser; its state is fresh each round.
       epochs: passes over the client's data; give this or ``steps`` (default: one epoch).
       steps: number of minibatch steps.
-      batch_size: B; None is the full batch (then ``steps`` and ``epochs`` are the same thing).
+      batch_size: B; None is the full batch (then ``steps`` and ``epochs`` are the same thing). A full batch is as
+        large as the largest client's data for every client: costly where sizes differ much.
       schedule: factor on the optimiser's updates as a function of the round (i32, from 0):
         ``lambda r: .999 ** r``, or ``lambda r: jnp.where(r < 300, 1., .5)``.
       objective: the scalar to differentiate; a method's own (FedProx's term) wraps it.
@@ -132,8 +133,20 @@ def local_sgd(
 
 def full_batch_step(trainer: Any) -> LocalSGD:
     """The same optimiser, schedule and objective, but one full-batch step a round (FedSGD)."""
+    return _local_sgd(trainer, "fedsgd")._replace(epochs=1, steps=None, batch_size=None)
+
+
+def one_step(trainer: Any) -> LocalSGD:
+    """The same optimiser, schedule, objective and batch size, but one step a round (q-FedSGD)."""
+    trainer = _local_sgd(trainer, "qfedsgd")
+    return (
+        trainer._replace(epochs=1, steps=None)
+        if trainer.batch_size is None
+        else trainer._replace(epochs=None, steps=1)
+    )
+
+
+def _local_sgd(trainer: Any, rule: str) -> LocalSGD:
     if not isinstance(trainer, LocalSGD):
-        raise ValueError(
-            f"fedsgd makes one full-batch step of an ff.local_sgd trainer, got a {type(trainer).__name__}"
-        )
-    return trainer._replace(epochs=1, steps=None, batch_size=None)
+        raise ValueError(f"{rule} makes one step of an ff.local_sgd trainer, got a {type(trainer).__name__}")
+    return trainer

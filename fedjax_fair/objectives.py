@@ -7,6 +7,7 @@ client received. A user's own is any function of that form.
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.scipy.special import logsumexp
 
 from fedjax_fair.checks import check_range
 from fedjax_fair.solvers import masked_mean
@@ -17,6 +18,81 @@ def erm(losses: Array, mask: Array, params: Params, anchor: Params) -> Array:
     """Empirical risk: the mean loss over the batch's examples."""
     del params, anchor
     return masked_mean(losses, mask)
+
+
+def tilted(t: Array | float) -> Objective:
+    r"""TERM on the examples of a batch: :math:`\frac1t \log \operatorname{mean}_i e^{t\, \ell_i}`.
+
+    Towards the largest losses for t > 0, the smallest for t < 0. ``t = 0`` is :func:`erm`.
+
+    Args:
+      t: the tilt.
+
+    Raises:
+      ValueError: ``t`` is not a number.
+
+    Source: Li, Beirami, Sanjabi, Smith, Tilted Empirical Risk Minimization, ICLR 2021.
+    """
+    check_range("t", t)
+
+    def objective(losses: Array, mask: Array, params: Params, anchor: Params) -> Array:
+        del params, anchor
+        mean = masked_mean(losses, mask)
+        # Around the mean: exact for equal losses, and no 0 / 0 but at t = 0 itself.
+        excess = jnp.where(mask, losses - mean, 0)
+        small = jnp.abs(jnp.asarray(t, losses.dtype)) < 1e-6
+        safe = jnp.where(small, 1, t)
+        count = jnp.maximum(mask.sum(), 1).astype(losses.dtype)
+        bent = (logsumexp(safe * excess, where=mask) - jnp.log(count)) / safe
+        return mean + jnp.where(small | ~mask.any(), 0, bent)
+
+    return objective
+
+
+def propfair_objective(
+    M: Array | float = 5.0, epsilon: Array | float = 0.2, huber: bool = False, base: Objective = erm
+) -> Objective:
+    r"""PropFair's local objective: the negative logarithm of the distance from a loss M.
+
+    With :math:`\ell` the batch's ``base`` objective (the mean loss),
+
+    .. math:: \varphi(\ell) = \begin{cases} -\log(1 - \ell / M) & M - \ell \ge \epsilon \\
+              \ell / M & \text{otherwise} \end{cases}
+
+    whose gradient is that of the loss times :math:`1 / (M - \ell)` before the switch and :math:`1 / M` after it.
+    ``huber=True`` continues the logarithm smoothly instead:
+    :math:`-\log(\epsilon / M) + (\ell - M + \epsilon) / \epsilon`.
+
+    Args:
+      M: the loss that counts as worthless, above 0.
+      epsilon: distance from M at which the logarithm ends, above 0.
+      huber: the published objective; the default is the authors' code, on which most tables rest.
+      base: the objective inside.
+
+    Raises:
+      ValueError: ``M`` or ``epsilon`` is not above 0.
+
+    Differs from the authors' code in: with ``huber=True``, the constant that makes the two pieces meet (it has no
+    gradient).
+
+    Source: Zhang, Malekmohammadi, Chen, Yu, Proportional Fairness in Federated Learning, TMLR 2023.
+    """
+    check_propfair(M, epsilon)
+
+    def objective(losses: Array, mask: Array, params: Params, anchor: Params) -> Array:
+        loss = base(losses, mask, params, anchor)
+        before = M - loss >= epsilon
+        logarithm = -jnp.log(jnp.where(before, 1 - loss / M, 1))
+        line = -jnp.log(epsilon / M) + (loss - M + epsilon) / epsilon if huber else loss / M
+        return jnp.where(before, logarithm, line)
+
+    return objective
+
+
+def check_propfair(M: Array | float, epsilon: Array | float) -> None:
+    """Raise ValueError unless both are above 0."""
+    check_range("M", M, 0, open_low=True)
+    check_range("epsilon", epsilon, 0, open_low=True)
 
 
 def proximal(mu: Array | float = 0.1, base: Objective = erm) -> Objective:

@@ -1,11 +1,12 @@
-"""Which signals of the report a rule reads: found by tracing it with a report that takes notes."""
+"""Which signals of the report a rule reads: found in the traced program, where nothing can be read in secret."""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import Jaxpr, Literal
 
-from fedjax_fair.types import Aggregator, Method, Params, Report, Selector, as_method
+from fedjax_fair.types import Aggregator, Method, Params, Report, Selector, as_method, server_transform
 
 FREE = ("ids", "active")  # known before anything is computed
 
@@ -18,7 +19,7 @@ def reads(
     cohort: int | None = None,
     params: Params = None,
 ) -> tuple[str, ...]:
-    """Names of the report's signals that a rule (its transform, and a selector's feedback) looks at.
+    """Names of the report's signals that a rule's result (its transform's, a selector's memory) depends on.
 
     Nothing is computed: the functions are traced on abstract values, which also shows whether they accept a
     cohort of this size at all. ``ids`` and ``active`` are left out.
@@ -30,49 +31,35 @@ def reads(
       cohort: S to trace with; N by default.
       params: parameters (or their shapes) to trace with; two numbers by default.
     """
-    method = as_method(rule)
+    method, slots = as_method(rule), n_clients if cohort is None else cohort
     params = jax.ShapeDtypeStruct((2,), jnp.float32) if params is None else params
-    notes: set[str] = set()
 
-    def trace(params: Params) -> None:
-        report = toy_report(cohort or n_clients, params)
-        recorder = recording(report, notes)
+    def results(report: Report, params: Params) -> Any:
         sizes, key = jnp.ones((n_clients,)), jax.random.key(0)
-        method.aggregator.weigh(method.aggregator.init(sizes, key), recorder, key)
-        if method.transform is not None:
-            method.transform.update(params, method.transform.init(params), params, report=recorder)
-        if selector is not None:
-            selector.observe(selector.init(sizes, key), recorder)
+        transform = server_transform(method, n_clients, slots)
+        return (
+            method.aggregator.weigh(method.aggregator.init(sizes, key), report, key),
+            transform.update(params, transform.init(params), params, report=report),
+            selector.observe(selector.init(sizes, key), report) if selector is not None else (),
+        )
 
-    jax.eval_shape(trace, params)
-    return tuple(name for name in Report._fields if name in notes and name not in FREE)
+    report = jax.eval_shape(lambda p: toy_report(slots, p), params)
+    program = jax.make_jaxpr(results)(report, params)
+    fields = jax.tree.unflatten(jax.tree.structure((report, params)), used_inputs(program.jaxpr))[0]
+    used = {name for name, flags in zip(Report._fields, fields) if any(jax.tree.leaves(flags))}
+    return tuple(name for name in Report._fields if name in used and name not in FREE)
 
 
-def recording(report: Report, notes: set[str]) -> Report:
-    """The same report, which adds to ``notes`` the name of every field that is looked at."""
-
-    class Recorder(Report):
-        __slots__ = ()
-
-        def __getattribute__(self, name: str) -> Any:
-            if name in Report._fields:
-                notes.add(name)
-            return super().__getattribute__(name)
-
-        def __getitem__(self, index: Any) -> Any:
-            names = Report._fields[index]
-            notes.update((names,) if isinstance(names, str) else names)
-            return super().__getitem__(index)
-
-        def __iter__(self) -> Any:
-            notes.update(Report._fields)
-            return super().__iter__()
-
-        def _replace(self, **changes: Any) -> "Recorder":  # making a copy is not reading
-            old = zip(Report._fields, tuple.__iter__(self))
-            return Recorder(*(changes.get(name, value) for name, value in old))
-
-    return Recorder(*report)
+def used_inputs(program: Jaxpr) -> list[bool]:
+    """Whether each input of a traced program has a path to an output; loops and branches count as a whole."""
+    alive = {v for v in program.outvars if not isinstance(v, Literal)}
+    for step in reversed(program.eqns):
+        if alive.isdisjoint(step.outvars) and not step.effects:
+            continue
+        inner = step.params.get("jaxpr") if step.primitive.name in ("jit", "pjit") else None
+        flags = [True] * len(step.invars) if inner is None else used_inputs(inner.jaxpr)
+        alive |= {v for v, flag in zip(step.invars, flags) if flag and not isinstance(v, Literal)}
+    return [v in alive for v in program.invars]
 
 
 def toy_report(slots: int, params: Params) -> Report:

@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fedjax_fair import aggregators, models, selectors
+from fedjax_fair import aggregators, models, objectives, selectors
 from fedjax_fair.checks import check_choice, lookup
 from fedjax_fair.data import partition
-from fedjax_fair.types import Aggregator, Method, Selector
+from fedjax_fair.types import Aggregator, Method, Objective, Selector
 
 
 def _table(*factories: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
@@ -20,13 +20,36 @@ AGGREGATORS: dict[str, Callable[..., Aggregator | Method]] = _table(
     aggregators.fedsgd,
     aggregators.fedprox,
     aggregators.qfedavg,
+    aggregators.qfedsgd,
     aggregators.afl,
+    aggregators.term,
+    aggregators.fedmgda_plus,
+    aggregators.fedfv,
+    aggregators.propfair,
     aggregators.fedmaba,
     aggregators.aaggff_s,
     aggregators.aaggff_d,
+    aggregators.pg_ffl,
+    aggregators.fedeba,
+    aggregators.loss_proportional,
+    aggregators.loss_softmax,
+    aggregators.size_softmax,
+    aggregators.reweighted,
 )
 
-SELECTORS: dict[str, Callable[..., Selector]] = _table(selectors.uniform, selectors.size_proportional)
+SELECTORS: dict[str, Callable[..., Selector]] = _table(
+    selectors.uniform,
+    selectors.size_proportional,
+    selectors.pow_d,
+    selectors.cpow_d,
+    selectors.rpow_d,
+    selectors.ucb_cs,
+)
+
+OBJECTIVES: dict[str, Callable[..., Objective]] = _table(
+    objectives.proximal, objectives.tilted, objectives.propfair_objective
+)
+"""Besides ``erm``, which has no settings."""
 
 MODELS: dict[str, Callable[..., models.Model]] = _table(models.logistic_regression, models.mlp, models.cnn)
 
@@ -48,7 +71,9 @@ def settings_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 def defaults(factory: Callable[..., Any]) -> str:
     """The hyper-parameters of a factory and their defaults, for a table."""
     given = settings_of(factory).items()
-    return ", ".join(name if p.default is p.empty else f"{name}={p.default}" for name, p in given)
+    return ", ".join(
+        name if p.default is p.empty else f"{name}={getattr(p.default, '__name__', p.default)}" for name, p in given
+    )
 
 
 def make_rule(name: str, settings: Mapping[str, Any] | None = None, *, learning_rate: float) -> Aggregator | Method:
@@ -61,6 +86,8 @@ def make_rule(name: str, settings: Mapping[str, Any] | None = None, *, learning_
     known, given = settings_of(factory), dict(settings or {})
     for setting in given:
         check_choice(f"setting of {name}", setting, known)
+        if isinstance(known[setting].default, bool) and not isinstance(given[setting], bool):
+            raise ValueError(f"{setting} must be True or False, got {given[setting]!r}")
     if "lipschitz" in known and given.get("lipschitz") is None:
         given["lipschitz"] = 1 / learning_rate
     return factory(**given)

@@ -1,7 +1,10 @@
 """What an experiment leaves behind: a table on the screen and a folder of files."""
 
+import contextlib
 import csv
+import itertools
 import json
+import math
 import os
 import platform
 import subprocess
@@ -95,6 +98,25 @@ def claim_folder(folder: Path, overwrite: bool) -> Path:
     return folder
 
 
+def new_folder(wanted: Path) -> Path:
+    """Create ``wanted``, or, where another job was faster, the first free of wanted-2, wanted-3, ...
+
+    Raises:
+      ValueError: it cannot be created.
+    """
+    try:
+        wanted.parent.mkdir(parents=True, exist_ok=True)
+        for folder in itertools.chain(
+            [wanted], (wanted.with_name(f"{wanted.name}-{i}") for i in itertools.count(2))
+        ):
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                break
+    except OSError as error:
+        raise ValueError(f"out {wanted} cannot be written: {error.strerror}") from error
+    return claim_folder(folder, overwrite=False)
+
+
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Replace ``path`` in one step: a reader, or a crash, never sees half a file."""
     partial = path.with_name(f".{path.name}.part")
@@ -112,7 +134,7 @@ def write(folder: Path, runs: Runs, about: Mapping[str, Any]) -> None:
         }
         for rule, measures in summaries.items()
     }
-    write_atomically(folder / "summary.json", json.dumps({**about, "rules": rules}, indent=2) + "\n")
+    write_atomically(folder / "summary.json", to_json({**about, "rules": rules}))
 
     rows = [["rule", *(f"{key}_{s}" for key in next(iter(summaries.values())) for s in ("mean", "std"))]]
     for rule, measures in summaries.items():
@@ -128,6 +150,19 @@ def write(folder: Path, runs: Runs, about: Mapping[str, Any]) -> None:
     buffer = BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     write_atomically(folder / "history.npz", buffer.getvalue())
+
+
+def to_json(value: Any) -> str:
+    """``value`` as JSON, which has no number for NaN and infinity: they become null."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: plain(v) for key, v in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [plain(v) for v in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(plain(value), indent=2, allow_nan=False) + "\n"
 
 
 def _std(values: np.ndarray) -> float:
@@ -167,14 +202,13 @@ def about(command: str) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of the package's own checkout; None for an installed package."""
-    here = Path(__file__).parent
-    asked = ["git", "-C", str(here), "rev-parse", "HEAD"]
+    """The commit of the package's own checkout, with -dirty where it was edited; None for an installed package."""
+    git = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent)]
+    tracked = [*git, "ls-files", "--error-unmatch", Path(__file__).name]
+    describe = [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude", "*"]
     try:
-        answer = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=False)
-        tracked = subprocess.run(
-            ["git", "-C", str(here), "ls-files", "--error-unmatch", __file__], capture_output=True, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        for asked in (tracked, describe):
+            answer = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout.strip() if answer.returncode == tracked.returncode == 0 else None
+    return answer.stdout.strip()

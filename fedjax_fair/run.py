@@ -91,7 +91,7 @@ def run(
     if not isinstance(sim, Simulation):
         raise ValueError(f"sim must be an ff.simulation(...), got {type(sim).__name__}")
     if state is None:
-        state = sim.init(jax.random.key(key) if isinstance(key, int) else jnp.asarray(key))
+        state = sim.init(_as_key(key))
     state = jax.tree.map(jnp.copy, state)  # what is donated must be nobody else's
     played, pieces = int(state.round), []
     with _bar(progress, rounds) as advance:
@@ -101,9 +101,18 @@ def run(
             )
             pieces.append((np.full(evaluations, length), jax.device_get(record)))
             advance(evaluations * length)
-            if on_chunk is not None and on_chunk(state, _join(pieces, played)):
+            # A copy: the callback may keep the state, but the next chunk's call takes ours apart.
+            if on_chunk is not None and on_chunk(jax.tree.map(jnp.copy, state), _join(pieces, played)):
                 break
     return state, _join(pieces, played)
+
+
+def _as_key(key: Any) -> Key:
+    if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
+        return jax.random.key(int(key))
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and not key.shape:
+        return key
+    raise ValueError(f"key must be one jax.random.key(...), or a seed, got {key!r}")
 
 
 def _chunks(rounds: int, every: int, chunk: int | None) -> Iterator[tuple[int, int]]:

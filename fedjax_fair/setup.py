@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import Array
 
 from fedjax_fair.checks import check_choice, check_count
@@ -20,6 +21,19 @@ PerExample = Callable[[Array, Array], Array]
 """``(outputs [B, ...], y [B, ...]) -> f[B]``: a loss or a metric."""
 
 
+def check_types(data: Any, server_optimizer: Any, loss: Any, metric: Any) -> None:
+    """What would otherwise fail deep inside JAX or optax."""
+    if not isinstance(data, FederatedData):
+        raise ValueError(f"data must be a FederatedData, such as ff.data.synthetic(), got {type(data).__name__}")
+    if server_optimizer is not None and not isinstance(server_optimizer, optax.GradientTransformation):
+        raise ValueError(
+            f"server_optimizer must be an optax optimiser, such as optax.sgd(1.), got {server_optimizer!r}"
+        )
+    for name, function in (("loss", loss), ("metric", metric)):
+        if not callable(function):
+            raise ValueError(f"{name} must be a function of outputs and labels, got {function!r}")
+
+
 def check_cohort(selector: Selector, n_clients: int) -> None:
     """A selector cannot fill more slots than there are clients."""
     if not isinstance(selector, Selector):
@@ -30,7 +44,7 @@ def check_cohort(selector: Selector, n_clients: int) -> None:
 
 def check_splits(evaluate: Sequence[str], data: FederatedData) -> tuple[str, ...]:
     """The splits to evaluate on, each known and not empty."""
-    if isinstance(evaluate, str) or not evaluate:
+    if not isinstance(evaluate, (list, tuple)) or not evaluate:
         raise ValueError(f"evaluate must be a non-empty list of splits, such as ('test',), got {evaluate!r}")
     for name in evaluate:
         check_choice("evaluate", name, ("test", "validation", "train"))

@@ -35,12 +35,12 @@ def shuffled(keys: Array, positions: Array, n: Array | int) -> Array:
     for r in range(ROUNDS):
         partner = pivots[r] - x
         partner = jnp.where(partner < 0, partner + n, partner)
-        coin = _mix(jnp.maximum(x, partner).astype(jnp.uint32) ^ keys[r, 1]) >> 31
+        coin = mix(jnp.maximum(x, partner).astype(jnp.uint32) ^ keys[r, 1]) >> 31
         x = jnp.where(coin == 1, partner, x)
     return x
 
 
-def _mix(bits: Array) -> Array:
+def mix(bits: Array) -> Array:
     """Murmur3's finaliser: every input bit reaches every output bit."""
     bits = (bits ^ (bits >> 16)) * jnp.uint32(0x85EBCA6B)
     bits = (bits ^ (bits >> 13)) * jnp.uint32(0xC2B2AE35)

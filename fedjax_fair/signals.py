@@ -4,6 +4,7 @@ All clients share the weights here, so no client needs a pass of its own: exampl
 model in flat batches, and sums by owner do the rest. Nothing is padded but the last batch.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -81,4 +82,4 @@ def minibatch(
 def gram(updates: Params) -> Array:
     """Inner products f[S, S] of stacked updates, summed over the leaves."""
     flat = (leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(updates))
-    return sum(rows @ rows.T for rows in flat)
+    return functools.reduce(jnp.add, (jnp.matmul(rows, rows.T, precision="highest") for rows in flat))

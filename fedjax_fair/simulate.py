@@ -1,5 +1,6 @@
 """One round of federated learning as a pure function, and everything it needs put together and checked."""
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from jax import Array
 from fedjax_fair import losses, setup, signals
 from fedjax_fair.checks import check_count
 from fedjax_fair.data import FederatedData
-from fedjax_fair.failures import drop_failures
+from fedjax_fair.failures import drop_coefficients, drop_failures
 from fedjax_fair.models import as_model
 from fedjax_fair.reads import reads
 from fedjax_fair.selectors import uniform
@@ -31,6 +32,7 @@ from fedjax_fair.types import (
     Trace,
     Train,
     as_method,
+    server_transform,
 )
 
 
@@ -76,6 +78,7 @@ def simulation(
     Raises:
       ValueError: an argument that does not fit, before anything expensive starts.
     """
+    setup.check_types(data, server_optimizer, loss, metric)
     net, method = as_model(model), as_method(aggregator)
     selector = uniform(data.n_clients) if selector is None else selector
     setup.check_cohort(selector, data.n_clients)
@@ -89,7 +92,7 @@ def simulation(
     if "accuracy" in read and not data.validation.rows.shape[0]:
         raise ValueError("the rule reads accuracy, but the data has no validation split: give split a second share")
     server = optax.chain(
-        method.transform if method.transform is not None else optax.identity(),
+        server_transform(method, data.n_clients, selector.cohort),
         optax.sgd(1.0) if server_optimizer is None else server_optimizer,
     )
     largest, largest_validation = int(data.train.size.max()), int(data.validation.size.max())
@@ -136,12 +139,12 @@ def simulation(
 
     def step(state: SimState, data: FederatedData) -> tuple[SimState, Info]:
         round_key = jax.random.fold_in(state.key, state.round)
-        select_key, train_key, weigh_key = jax.random.split(round_key, 3)
+        select_key, train_key, weigh_key, probe_key = jax.random.split(round_key, 4)
 
         def probe(ids: Array, key: Key | None = None, batch: int | None = None) -> Array:
             if batch is None:
                 return signals.cohort(just_loss, state.params, data, data.train, ids, eval_batch, largest)[0]
-            drawn_with = select_key if key is None else key
+            drawn_with = probe_key if key is None else key
             return signals.minibatch(just_loss, state.params, data, ids, drawn_with, batch)[0]
 
         context = Context(state.round, data.n_clients, probe, lambda ids: jnp.ones(ids.shape, bool))
@@ -158,18 +161,23 @@ def simulation(
             train_loss=trace.loss,
             train_loss_std=trace.loss_std,
             accuracy=accuracy,
-            gram=jnp.zeros((ids.shape[0],) * 2),
+            gram=signals.gram(updates),
             updates=updates,
         )
         report = drop_failures(report, read)
-        report = report._replace(gram=signals.gram(report.updates))
         coef, weights = method.aggregator.weigh(state.aggregator, report, weigh_key)
-        moved = jax.tree.map(lambda u: -jnp.tensordot(coef.astype(u.dtype), u, 1), report.updates)
+        report, coef = drop_coefficients(report, coef)
+        moved = jax.tree.map(lambda u: -_weighted_sum(coef, u), report.updates)
         moved, server_state = server.update(moved, state.server, state.params, report=report)
+        moved_on = (optax.apply_updates(state.params, moved), server_state)
+        heard = report.active.any()  # a round in which nobody reports leaves the server as it was
+        params, server_state = jax.tree.map(
+            lambda new, old: jnp.where(heard, new, old), moved_on, (state.params, state.server)
+        )
         after = SimState(
             round=state.round + 1,
             key=state.key,
-            params=optax.apply_updates(state.params, moved),
+            params=params,
             server=server_state,
             aggregator=weights,
             selector=selector.observe(chosen, report),
@@ -177,9 +185,14 @@ def simulation(
         return after, Info(ids, coef, report.active)
 
     def evaluation(params: Params, data: FederatedData) -> dict[str, Evaluation]:
-        return {
-            name: Evaluation(*signals.every_client(scores, params, data, getattr(data, name), eval_batch))
+        return OrderedDict(  # JAX sorts the keys of a plain dict, and the history leads with the first split
+            (name, Evaluation(*signals.every_client(scores, params, data, getattr(data, name), eval_batch)))
             for name in splits
-        }
+        )
 
     return Simulation(init, step, evaluation, data)
+
+
+def _weighted_sum(coef: Array, stacked: Array) -> Array:
+    """``sum_k coef_k stacked_k``, in full precision on every device: an average must not round to TF32."""
+    return jnp.tensordot(coef.astype(stacked.dtype), stacked, 1, precision="highest")

@@ -4,6 +4,8 @@ Every function takes ``where`` (bool, the shape of the vector): slots outside it
 the result and come back as exactly 0 (log weights: as whatever they were; read them through ``where``).
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -24,6 +26,11 @@ def uniform_over(where: Array, dtype: jnp.dtype) -> Array:
     """``1/m`` on the ``m`` slots of ``where``; all zeros when there is none."""
     count = jnp.maximum(where.sum(), 1).astype(dtype)
     return where.astype(dtype) / count
+
+
+def centre(values: Array, where: Array) -> Array:
+    """Subtract the largest value, where a common shift changes nothing: small numbers round less."""
+    return jnp.where(where, values - jnp.max(values, where=where, initial=-jnp.inf), 0)
 
 
 def masked_mean(values: Array, where: Array) -> Array:
@@ -53,8 +60,7 @@ def project_simplex(y: Array, where: Array, radius: Array | float = 1.0) -> Arra
     ``p = max(y - theta, 0)`` with ``theta = (sum of the k largest - radius) / k`` for the last ``k`` whose
     ``k``-th largest entry stays above it (Duchi et al., 2008).
     """
-    # Measured from the largest entry: the sums stay small however large the losses are.
-    shifted = jnp.where(where, y - jnp.max(y, where=where, initial=-jnp.inf), 0)
+    shifted = centre(y, where)
     ordered = -jnp.sort(jnp.where(where, -shifted, jnp.inf))
     k = jnp.arange(1, y.shape[0] + 1)
     real = k <= where.sum()
@@ -68,8 +74,7 @@ def project_box_simplex(y: Array, low: Array, high: Array, where: Array) -> Arra
 
     Feasible iff ``sum low <= 1 <= sum high`` over ``where``; the caller sees to that.
     """
-    y = y - jnp.max(y, where=where, initial=-jnp.inf)  # a common shift changes nothing; small numbers round less
-    low, high, y = (jnp.where(where, v, 0) for v in (low, high, y))
+    low, high, y = jnp.where(where, low, 0), jnp.where(where, high, 0), centre(y, where)
 
     def shrink(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
         lo, hi = bracket
@@ -82,38 +87,50 @@ def project_box_simplex(y: Array, low: Array, high: Array, where: Array) -> Arra
 
 
 def qp_simplex(hessian: Array, linear: Array, start: Array, where: Array, iterations: int = 300) -> Array:
-    r"""Minimise :math:`\tfrac12 p^\top Q p + c^\top p` over the simplex on ``where``.
+    r"""Minimise :math:`\tfrac12 p^\top Q p + c^\top p` over the simplex on ``where``; Q f[M, M] is PSD."""
+    return _fista(hessian, linear, start, where, lambda y: project_simplex(y, where), iterations)
 
-    Accelerated projected gradient (FISTA) with step ``1 / min(trace Q, max row sum)`` and adaptive restart
-    of the momentum whenever it points uphill. ``hessian`` f[M, M] is positive semidefinite.
+
+def qp_box_simplex(
+    hessian: Array, linear: Array, start: Array, low: Array, high: Array, where: Array, iterations: int = 300
+) -> Array:
+    """The same with ``low <= p <= high`` besides; feasible iff ``sum low <= 1 <= sum high`` over ``where``."""
+    return _fista(hessian, linear, start, where, lambda y: project_box_simplex(y, low, high, where), iterations)
+
+
+def _fista(
+    hessian: Array, linear: Array, start: Array, where: Array, project: Callable[[Array], Array], iterations: int
+) -> Array:
+    """Accelerated projected gradient with step ``1 / min(trace Q, largest row sum)``.
+
+    The momentum starts afresh whenever it points uphill (adaptive restart).
     """
-    both = where[:, None] & where[None, :]
-    hessian = jnp.where(both, hessian, 0)
+    hessian = jnp.where(where[:, None] & where[None, :], hessian, 0)
     lipschitz = jnp.minimum(jnp.trace(hessian), jnp.abs(hessian).sum(axis=1).max())
     step = 1 / jnp.where(lipschitz > 0, lipschitz, 1)
 
     def improve(_: int, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         p, ahead, t = carry
-        better = project_simplex(ahead - step * (hessian @ ahead + linear), where)
+        better = project(ahead - step * (hessian @ ahead + linear))
         uphill = ((ahead - better) * (better - p)).sum() > 0
         t = jnp.where(uphill, 1, t)
         t_next = (1 + jnp.sqrt(1 + 4 * t * t)) / 2
         return better, better + (t - 1) / t_next * (better - p), t_next
 
-    start = project_simplex(start, where)
+    start = project(start)
     one = jnp.ones((), start.dtype)
     return jax.lax.fori_loop(0, iterations, improve, (start, start, one))[0]
 
 
 def project_kl_ball(log_q: Array, rho: Array | float, where: Array, smallest: float = 0.0) -> Array:
-    r"""Log of the flattest tempering of ``q`` within KL distance ``rho`` of uniform on ``where``.
+    r"""Log of the sharpest tempering of ``q`` (s at most 1) within KL distance ``rho`` of uniform on ``where``.
 
     Returns :math:`\log \hat p` with :math:`\hat p \propto q^s` for the largest :math:`s \in [0, 1]` such that
     :math:`\mathrm{KL}(\hat p \,\|\, \mathrm{uniform}) \le \rho`. The divergence grows with ``s``
     (its derivative is ``s Var(log q)``), so 50 bisections of ``s`` find it; bisecting ``lambda = 1/s - 1``
     instead would need an unbounded bracket. Where ``rho <= 0``, ``s = smallest``.
     """
-    log_q = jnp.where(where, log_q - jnp.max(log_q, where=where, initial=-jnp.inf), 0)
+    log_q = centre(log_q, where)
     log_m = jnp.log(jnp.maximum(where.sum(), 1).astype(log_q.dtype))
 
     def temper(s: Array) -> Array:

@@ -5,7 +5,7 @@ Letters: ``N`` clients in the federation, ``S`` slots in one round's cohort, ``B
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import optax
 from jax import Array
@@ -137,6 +137,9 @@ class Train(Protocol):
         ...
 
 
+Transform: TypeAlias = optax.GradientTransformationExtraArgs
+
+
 class Method(NamedTuple):
     """A published algorithm: a composition of a server rule, a local objective and a server transform."""
 
@@ -145,8 +148,9 @@ class Method(NamedTuple):
     """Wraps the client's own objective: FedProx adds its proximal term to whatever the user trains."""
     local: Callable[[Any], Any] | None = None
     """Replaces the trainer: ``trainer -> trainer`` (FedSGD: one full-batch step)."""
-    transform: optax.GradientTransformationExtraArgs | None = None
-    """Called with ``report=`` on the aggregate, before the server optimiser."""
+    transform: Transform | Callable[[int, int], Transform] | None = None
+    """Called with ``report=`` on the aggregate, before the server optimiser; or a function of N and S that gives
+    it, for one whose memory depends on them."""
 
 
 class SimState(NamedTuple):
@@ -203,3 +207,12 @@ def as_method(rule: "Aggregator | Method") -> Method:
     raise ValueError(
         f"aggregator must be an Aggregator or a Method, such as ff.fedavg(), got {type(rule).__name__}"
     )
+
+
+def server_transform(method: Method, n_clients: int, cohort: int) -> Transform:
+    """The method's transform for N clients and cohorts of S; the identity where it has none."""
+    if method.transform is None:
+        return optax.with_extra_args_support(optax.identity())
+    if isinstance(method.transform, optax.GradientTransformation):
+        return optax.with_extra_args_support(method.transform)
+    return method.transform(n_clients, cohort)

@@ -16,7 +16,9 @@ from fedjax_fair.types import Aggregator, Context, Report, as_method
 N, S = 8, 5  # clients in the federation, slots of a partial cohort
 SIZES = np.array([50, 20, 400, 75, 310, 120, 33, 90], np.float32)
 LOSS = np.array([0.3, 2.1, 1.2, 0.9, 3.3, 0.7, 1.9, 2.6], np.float32)  # one of each client, all distinct
-SUB_SIMPLEX = {"qfedavg"}  # coefficients sum to at most 1; everybody else's to exactly 1
+SUB_SIMPLEX = {"qfedavg", "qfedsgd"}  # a step size of their own: nonnegative coefficients that sum to at most 1
+DIRECTION = {"fedmgda_plus", "fedfv"}  # rescaled directions: coefficients of any size and (FedFV) sign
+# Everybody else's coefficients are nonnegative and sum to 1.
 
 # Choices that change the arithmetic, beside the defaults of every registered rule.
 VARIANTS = {
@@ -35,7 +37,7 @@ class Rule(NamedTuple):
     weigh: object  # compiled
     eager: object
     slots: int  # S, or N for a rule that refuses a partial cohort
-    simplex: bool
+    kind: str  # "simplex", "sub-simplex" or "direction"
 
 
 @functools.cache
@@ -49,7 +51,8 @@ def rule(case: str) -> Rule:
     else:
         slots = S
     init, weigh = method.aggregator
-    return Rule(init, jax.jit(weigh), weigh, slots, name not in SUB_SIMPLEX)
+    kind = "sub-simplex" if name in SUB_SIMPLEX else "direction" if name in DIRECTION else "simplex"
+    return Rule(init, jax.jit(weigh), weigh, slots, kind)
 
 
 def make_report(seed: int, ids, **changes) -> Report:

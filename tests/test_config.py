@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import pytest
 import tomli_w
@@ -26,8 +27,41 @@ def written(tmp_path, table):
 def test_every_hyper_parameter_of_a_rule_is_a_setting_with_its_default(name):
     factory = registry.AGGREGATORS[name]
     fields = {field.name: field.default for field in dataclasses.fields(settings_class(factory))}
-    for parameter, given_ in registry.settings_of(factory).items():
-        assert fields[parameter] == (None if given_.default is given_.empty else given_.default)
+    expected = {
+        parameter: None if given_.default is given_.empty else given_.default
+        for parameter, given_ in registry.settings_of(factory).items()
+        if given_.default is given_.empty or not callable(given_.default)  # such as reweighted's phi: Python only
+    }
+    assert fields == expected
+
+
+@pytest.mark.parametrize("name", factories())
+def test_every_setting_can_be_written_and_read_back(name, tmp_path):
+    """Other values than the defaults; None, which TOML lacks, is replaced by a value."""
+    if not dataclasses.fields(settings_class(factories()[name])):
+        assert not hasattr(Compare(), name)
+        return
+    group, changed = getattr(Compare(), name), {}
+    for field in dataclasses.fields(group):
+        old, kind = getattr(group, field.name), get_args(field.type)[0]
+        if get_origin(kind) is Literal:
+            changed[field.name] = get_args(kind)[-1]
+        elif isinstance(old, bool):
+            changed[field.name] = not old
+        elif isinstance(old, tuple):
+            changed[field.name] = tuple(2 * v for v in old)
+        else:
+            changed[field.name] = (next(t for t in (*get_args(kind), kind)) if old is None else type(old))(3)
+    settings = Compare(**{name: dataclasses.replace(group, **changed)})
+    path = tmp_path / "settings.toml"
+    path.write_text(dump_toml(settings))
+    assert dataclasses.asdict(load_toml(path, Compare())) == dataclasses.asdict(settings)
+
+
+def test_an_optional_number_is_a_number():
+    """``Array | float | None`` is no choice for a file or a flag: what is left of it is the number."""
+    types = {field.name: get_args(field.type)[0] for field in dataclasses.fields(Compare().pg_ffl)}
+    assert types["baseline"] == float | None
 
 
 @pytest.mark.parametrize("name", factories())
@@ -62,15 +96,18 @@ def test_an_integer_does_for_a_number(tmp_path):
     ("table", "message"),
     [
         ({"roundz": 3}, "did you mean 'rounds'"),
-        ({"rounds": 3.5}, "rounds in .* must be int, got 3.5"),
-        ({"rounds": True}, "rounds in .* must be int, got True"),
-        ({"rounds": "many"}, "rounds in .* must be int, got 'many'"),
-        ({"lr": "fast"}, "lr in .* must be float, got 'fast'"),
-        ({"split": [0.5, 0.5]}, "split in .* must be"),
+        ({"rounds": 3.5}, "rounds in .* must be a whole number, got 3.5"),
+        ({"rounds": True}, "rounds in .* must be a whole number, got True"),
+        ({"rounds": "many"}, "rounds in .* must be a whole number, got 'many'"),
+        ({"lr": "fast"}, "lr in .* must be a number, got 'fast'"),
+        ({"split": [0.5, 0.5]}, r"split in .* must be 3 numbers, got \[0.5, 0.5\]"),
+        ({"mlp": {"features": 3}}, r"features in \[mlp\] of .* must be a list of whole numbers, got 3"),
+        ({"overwrite": 1}, "overwrite in .* must be true or false, got 1"),
+        ({"out": 1}, "out in .* must be a path, got 1"),
         ({"test": "offical"}, "did you mean 'official'"),
         ({"fedmaba": {"alfa": 0.5}}, r"setting in \[fedmaba\] of .*did you mean 'alpha'"),
-        ({"fedmaba": 3}, "fedmaba in .* must be fedmaba, got 3"),
-        ({"algorithms": ["fedavg", 3]}, "algorithms in .* must be str, got 3"),
+        ({"fedmaba": 3}, "fedmaba in .* must be a table of settings for fedmaba, got 3"),
+        ({"algorithms": ["fedavg", 3]}, "algorithms in .* must be a word, got 3"),
     ],
 )
 def test_a_wrong_setting_is_named(tmp_path, table, message):

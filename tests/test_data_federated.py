@@ -225,3 +225,19 @@ def test_wrong_calls_say_so_in_one_sentence(call, sentence):
     with pytest.raises(ValueError, match=sentence) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+def test_a_row_that_one_client_is_tested_on_is_never_trained_on_by_another():
+    y = np.repeat(np.arange(10), 200)
+    x = np.arange(2000, dtype=np.float32)[:, None]
+    shared = partition.blocks(20, 5, overlap=True)
+    data = FederatedData.from_arrays(x, y, partition=shared, split=(0.6, 0.2, 0.2))
+    parts = [set(np.asarray(getattr(data, name).rows)) for name in ("train", "validation", "test")]
+    assert len(set(np.asarray(data.train.rows))) < data.train.rows.shape[0]  # rows are shared
+    assert not parts[0] & parts[1]
+    assert not parts[0] & parts[2]
+    assert not parts[1] & parts[2]
+    share = data.test.rows.shape[0] / sum(
+        getattr(data, name).rows.shape[0] for name in ("train", "validation", "test")
+    )
+    assert abs(share - 0.2) < 0.03

@@ -26,7 +26,8 @@ def cache(tmp_path_factory):
 def need(name):
     root = os.environ.get("TFDS_DATA_DIR")
     if not root or not list(Path(root).expanduser().glob(f"{name}/*/dataset_info.json")):
-        pytest.skip(f"TFDS_DATA_DIR has no prepared {name}")
+        missing = pytest.fail if os.environ.get("REQUIRE_DATA") == "1" else pytest.skip
+        missing(f"TFDS_DATA_DIR has no prepared {name}")
 
 
 @pytest.fixture

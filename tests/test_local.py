@@ -7,15 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from toy import CLASSES, DIM, linear_apply
+from toy import CLASSES, DIM, close, linear_apply, optimized
 
 import fedjax_fair as ff
-from fedjax_fair.local import full_batch_step
+from fedjax_fair.local import LocalSGD, full_batch_step
 from fedjax_fair.objectives import erm
 from fedjax_fair.types import Client
 
 KEY = jax.random.key(7)
 CAPACITY = 11  # training examples of the largest client
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_to_compile():
+    with optimized(False):
+        yield
 
 
 def a_client(size, capacity=CAPACITY, first=0, take=lambda rows: (rows, rows)):
@@ -50,8 +56,11 @@ def _write(pen, size, first, key, longest=40):
     return pen(loss, blank, a_client(size, first=first), key, jnp.int32(0))[0]
 
 
+SGD = optax.sgd(0.1)
+
+
 def sgd(**settings):
-    return ff.local_sgd(optax.sgd(0.1), **settings)
+    return ff.local_sgd(SGD, **settings)
 
 
 # Which examples make up a batch
@@ -96,7 +105,7 @@ def test_steps_draw_uniformly_with_replacement():
 
 
 def test_one_epoch_is_the_default():
-    assert len(batches(sgd(batch_size=4), 11)[0]) == 3
+    assert sgd(batch_size=4) == LocalSGD(SGD, 1, None, 4, None, erm)
 
 
 @pytest.mark.parametrize("settings", [{"epochs": 3}, {"steps": 3}])
@@ -145,10 +154,6 @@ def by_hand(store, seen, rate, momentum=0.0):
     return {"w": w, "b": b}, np.array(losses)
 
 
-def close(a, b, **tolerance):
-    jax.tree.map(lambda p, q: np.testing.assert_allclose(p, q, **tolerance), a, b)
-
-
 def train(trainer, store, size, first=0, round=0, capacity=CAPACITY):
     """The real thing; where ``size`` is a Python integer it is static, as in a federation of equal sizes."""
     client = a_client(size, capacity, first, store[3])
@@ -192,9 +197,8 @@ def test_the_full_batch_is_one_exact_gradient_step(store):
     [
         (lambda r: 0.999**r, lambda r: 0.999**r),
         (lambda r: jnp.where(r < 300, 1.0, 0.5), lambda r: 1.0 if r < 300 else 0.5),
-        (lambda r: 0.5 ** (r // 10), lambda r: 0.5 ** (r // 10)),
     ],
-    ids=["decay", "halving", "staircase"],
+    ids=["decay", "halving"],
 )
 def test_a_schedule_scales_the_learning_rate_by_the_round(store, schedule, factor):
     trainer = ff.local_sgd(optax.sgd(0.3, 0.9), epochs=3, batch_size=4, schedule=schedule)
@@ -208,7 +212,6 @@ def test_a_schedule_scales_the_learning_rate_by_the_round(store, schedule, facto
     "settings",
     [
         {"epochs": 3, "batch_size": 3},
-        {"epochs": 2, "batch_size": 9},
         {"steps": 5, "batch_size": 3},
         {"epochs": 2, "batch_size": None},
     ],
@@ -247,12 +250,6 @@ def test_the_trace_is_stable_in_float32():
     assert float(trace.loss_std) == pytest.approx(values[:11].std(dtype=np.float64), rel=0.01)
 
 
-def test_one_step_has_no_spread():
-    loss = lambda params, batch, anchor: (params.sum(), jnp.float32(2.5))  # noqa: E731
-    _, trace = sgd(batch_size=None)(loss, jnp.zeros(1), a_client(4), KEY, jnp.int32(0))
-    assert (float(trace.loss), float(trace.loss_std)) == (2.5, 0.0)
-
-
 @pytest.mark.parametrize("settings", [{"epochs": 4, "batch_size": 3}, {"steps": 9, "batch_size": 2}], ids=str)
 def test_fedsgd_makes_one_full_batch_step_of_any_trainer(settings):
     seen, _ = batches(full_batch_step(sgd(**settings)), 7)
@@ -280,7 +277,6 @@ def test_fedsgd_keeps_optimiser_schedule_and_objective():
         ({"epochs": 1, "steps": 2, "batch_size": 3}, "epochs or steps, not both, got epochs=1 and steps=2"),
         ({"epochs": 0, "batch_size": 3}, "epochs must be at least 1, got 0"),
         ({"steps": -2, "batch_size": 3}, "steps must be at least 1, got -2"),
-        ({"steps": 0, "batch_size": None}, "must be at least 1, got 0"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"batch_size": 2.5}, "batch_size must be a whole number, got 2.5"),
         ({"epochs": True, "batch_size": 3}, "epochs must be a whole number, got True"),

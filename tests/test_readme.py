@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from fedjax_fair import registry
+from fedjax_fair import registry, results
+from fedjax_fair.cli import DEFAULT_RULES
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
@@ -16,6 +17,19 @@ def test_the_python_blocks_run_in_order(capsys):
     assert "client" in capsys.readouterr().out
 
 
+def test_the_first_commands_table_is_shown_as_it_is_printed():
+    """The headings in order, and below them a full row for each of the rules that are compared by default."""
+    headings = r"^ *rule +" + r" +".join(map(re.escape, results.COLUMNS.values())) + "$"
+    assert re.search(headings, results.table({}), re.MULTILINE)
+    blocks = re.findall(r"^```\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    shown = [block for block in blocks if re.search(headings, block, re.MULTILINE)]
+    assert len(shown) == 1
+    rows = {cells[0]: cells[1:] for line in shown[0].splitlines() if (cells := line.split())}
+    for rule in DEFAULT_RULES:
+        assert len(rows[rule]) == len(results.COLUMNS)
+        assert all(cell.count("±") == 1 for cell in rows[rule])
+
+
 def test_every_name_of_the_registry_is_mentioned():
-    tables = (registry.AGGREGATORS, registry.SELECTORS, registry.MODELS, registry.PARTITIONS)
+    tables = (registry.AGGREGATORS, registry.SELECTORS, registry.OBJECTIVES, registry.MODELS, registry.PARTITIONS)
     assert [name for table in tables for name in table if f"`{name}`" not in README] == []

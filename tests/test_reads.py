@@ -17,19 +17,49 @@ TABLE = {
     "fedsgd": ("n",),
     "fedprox": ("n",),
     "qfedavg": ("loss", "gram"),
+    "qfedsgd": ("train_loss", "gram"),
     "afl": ("loss",),
+    "term": ("n", "loss"),
+    "fedmgda_plus": ("gram",),
+    "fedfv": ("loss", "gram"),
+    "propfair": ("n",),
     "fedmaba": ("loss",),
     "aaggff_s": ("loss",),
     "aaggff_d": ("loss",),
+    "pg_ffl": ("n", "loss", "accuracy", "updates"),
+    "fedeba": ("loss",),
+    "loss_proportional": ("loss",),
+    "loss_softmax": ("loss",),
+    "size_softmax": ("n",),
+    "reweighted": ("loss",),
+}
+
+OTHER_CHOICES = {  # settings that change what is read
+    "term-uniform": (ff.term(weighting="uniform"), ("loss",)),
+    "term-authors": (ff.term(variant="authors"), ("loss",)),
+    "fedmgda_plus": (ff.fedmgda_plus(prior="size"), ("n", "gram")),
+    "fedfv": (ff.fedfv(tau=2), ("loss", "gram", "updates")),
+    "fedeba": (ff.fedeba(prior="size"), ("n", "loss")),
+    "reweighted": (ff.reweighted(weighting="size"), ("n", "loss")),
+    "pg_ffl": (ff.pg_ffl(deterministic=True), ("n", "loss", "accuracy", "updates")),
+}
+
+FEEDBACK = {
+    "uniform": (),
+    "size_proportional": (),
+    "pow_d": (),
+    "cpow_d": (),
+    "rpow_d": ("train_loss",),
+    "ucb_cs": ("train_loss", "train_loss_std"),
 }
 
 
 def rule_that(look) -> Aggregator:
-    """A rule that looks at the report and then averages uniformly."""
+    """A rule whose coefficients depend on whatever ``look(report)`` returns."""
 
     def weigh(state, report, key):
-        look(report)
-        return jnp.ones(report.ids.shape) / report.ids.size, state
+        seen = sum(jnp.sum(leaf) for leaf in jax.tree.leaves(look(report)))
+        return jnp.ones(report.ids.shape) / report.ids.size + 0.0 * seen, state
 
     return Aggregator(lambda sizes, key=None: (), weigh)
 
@@ -37,6 +67,17 @@ def rule_that(look) -> Aggregator:
 @pytest.mark.parametrize("name", registry.AGGREGATORS)
 def test_registered_rules(name):
     assert ff.reads(registry.make_rule(name, learning_rate=0.1)) == TABLE[name]
+
+
+@pytest.mark.parametrize(("rule", "read"), OTHER_CHOICES.values(), ids=OTHER_CHOICES)
+def test_settings_that_change_what_a_rule_reads(rule, read):
+    assert ff.reads(rule) == read
+
+
+@pytest.mark.parametrize("name", registry.SELECTORS)
+def test_registered_selectors(name):
+    settings = {"d": 3} if name in ("pow_d", "cpow_d") else {}
+    assert ff.reads(ff.afl(), registry.SELECTORS[name](2, **settings)) == ("loss", *FEEDBACK[name])
 
 
 @pytest.mark.parametrize(
@@ -52,20 +93,23 @@ def test_registered_rules(name):
         (lambda report: getattr(report, "train_loss_std"), ("train_loss_std",)),  # noqa: B009
         (lambda report: [*report], SIGNALS),
         (lambda report: jnp.where(report.active, report.loss, 0).sum(), ("loss",)),
-        (lambda report: report._replace(loss=0), ()),
-        (lambda report: report._replace(loss=0).accuracy, ("accuracy",)),
+        (lambda report: report._replace(loss=0.0).accuracy, ("accuracy",)),
+        (jax.tree.leaves, SIGNALS),
+        (lambda report: jax.jit(lambda r: r.loss)(report), ("loss",)),
+        (lambda report: jax.lax.fori_loop(0, 2, lambda i, x: x + report.loss, report.n), ("n", "loss")),
     ],
 )
 def test_every_way_of_looking(look, read):
     assert ff.reads(rule_that(look)) == read
 
 
-def test_unpacking_looks_at_everything():
+def test_looking_without_using_is_not_reading():
     def look(report):
         ids, n, active, *rest = report
         del ids, n, active, rest
+        return report.accuracy * 0, report.loss.dtype.itemsize
 
-    assert ff.reads(rule_that(look)) == SIGNALS
+    assert ff.reads(rule_that(lambda report: look(report)[1])) == ()
 
 
 def test_a_wrapper_reads_what_it_and_its_inner_rule_read():
@@ -76,7 +120,7 @@ def test_a_wrapper_reads_what_it_and_its_inner_rule_read():
         return Aggregator(inner.init, weigh)
 
     assert ff.reads(clipped(ff.afl())) == ("loss",)
-    assert ff.reads(clipped(ff.fedavg())) == ("n", "loss")
+    assert ff.reads(clipped(ff.fedavg())) == ("n",)  # which takes no notice of the loss
     assert ff.reads(clipped(ff.qfedavg(lipschitz=1.0))) == ("loss", "gram")
 
 
@@ -104,6 +148,7 @@ def test_nothing_is_computed_and_the_cohort_is_tried():
         assert isinstance(report.loss, jax.core.Tracer)
         assert report.loss.shape == (4,)
         assert report.updates["w"].shape == (4, 3, 2)
+        return report.loss, report.updates
 
     params = {"w": jax.ShapeDtypeStruct((3, 2), jnp.float32)}
     assert ff.reads(rule_that(look), n_clients=10, cohort=4, params=params) == ("loss", "updates")

@@ -4,13 +4,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toy import examples, federation, linear_apply, linear_init
+from toy import examples, federation, linear_apply, linear_init, optimized
 
 from fedjax_fair import signals
 from fedjax_fair.data.split import table
 from fedjax_fair.losses import accuracy, softmax_cross_entropy
 
 SKEWED = (2, 40, 1, 9, 7, 33, 3, 60, 5, 8)  # a hundred examples and a half
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_to_compile():
+    with optimized(False):
+        yield
 
 
 def score(params, x, y):
@@ -144,6 +150,12 @@ def test_a_minibatch_depends_on_key_and_client_and_not_on_the_slot(data, params)
     one = minibatch(data, params, [1, 5, 7], 3)
     np.testing.assert_allclose(one, minibatch(data, params, [7, 1, 5], 3)[:, [1, 2, 0]], rtol=1e-6)
     assert not np.isclose(one[0], minibatch(data, params, [1, 5, 7], 3, seed=1)[0]).any()
+
+
+def test_clients_who_share_their_examples_draw_different_ones(data, params):
+    twins = data._replace(train=table(np.tile(np.arange(40), 2), np.repeat([0, 1], 40), 2))
+    one, other = minibatch(twins, params, [0, 1], 3)[0]
+    assert not np.isclose(one, other)
 
 
 # The Gram matrix

@@ -4,9 +4,40 @@ from fedjax_fair.aggregators.aaggff_d import aaggff_d
 from fedjax_fair.aggregators.aaggff_s import aaggff_s
 from fedjax_fair.aggregators.afl import afl
 from fedjax_fair.aggregators.fedavg import fedavg
+from fedjax_fair.aggregators.fedeba import fedeba
+from fedjax_fair.aggregators.fedfv import fedfv
 from fedjax_fair.aggregators.fedmaba import fedmaba
+from fedjax_fair.aggregators.fedmgda_plus import fedmgda_plus
 from fedjax_fair.aggregators.fedprox import fedprox
 from fedjax_fair.aggregators.fedsgd import fedsgd
+from fedjax_fair.aggregators.loss_proportional import loss_proportional
+from fedjax_fair.aggregators.loss_softmax import loss_softmax
+from fedjax_fair.aggregators.pg_ffl import pg_ffl
+from fedjax_fair.aggregators.propfair import propfair
 from fedjax_fair.aggregators.qfedavg import qfedavg
+from fedjax_fair.aggregators.qfedsgd import qfedsgd
+from fedjax_fair.aggregators.reweighted import reweighted
+from fedjax_fair.aggregators.size_softmax import size_softmax
+from fedjax_fair.aggregators.term import term
 
-__all__ = ["aaggff_d", "aaggff_s", "afl", "fedavg", "fedmaba", "fedprox", "fedsgd", "qfedavg"]
+__all__ = [
+    "aaggff_d",
+    "aaggff_s",
+    "afl",
+    "fedavg",
+    "fedeba",
+    "fedfv",
+    "fedmaba",
+    "fedmgda_plus",
+    "fedprox",
+    "fedsgd",
+    "loss_proportional",
+    "loss_softmax",
+    "pg_ffl",
+    "propfair",
+    "qfedavg",
+    "qfedsgd",
+    "reweighted",
+    "size_softmax",
+    "term",
+]

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from jax import Array
 
+from fedjax_fair.aggregators.stateless import init
 from fedjax_fair.checks import check_choice
 from fedjax_fair.solvers import normalize, uniform_over
 from fedjax_fair.types import Aggregator, Key, Report, State
@@ -29,10 +30,6 @@ def fedavg(weighting: Literal["size", "uniform"] = "size") -> Aggregator:
     AISTATS 2017.
     """
     check_choice("weighting", weighting, ("size", "uniform"))
-
-    def init(sizes: Array, key: Key | None = None) -> State:
-        del sizes, key
-        return ()
 
     def weigh(state: State, report: Report, key: Key) -> tuple[Array, Any]:
         del key

@@ -52,7 +52,7 @@ def fedmaba(
       1. the KL ball is centred on the sampled set (``kl_set``);
       2. under partial participation the sampled clients share the mass they had (``scatter_back``); the
          current round's weights do not depend on it, and at full participation nothing does;
-      3. log p is floored at log 1e-12, so that a client can always come back.
+      3. log p is floored at log 1e-12 (before a normalisation), so that a client can always come back.
 
     Source: Wang et al., FedMABA: Towards Fair Federated Learning through Multi-Armed Bandits Allocation, 2024.
     """
@@ -78,9 +78,8 @@ def fedmaba(
             log_p_hat = project_kl_ball(log_q, rho - missing, seen, smallest=LITERAL_CAP)
         p_hat = jnp.where(seen, jnp.exp(log_p_hat), 0)
 
-        kept = log_normalize(jnp.maximum(log_p_hat, LOG_FLOOR), seen)
-        if scatter_back == "mass":
-            kept = kept + logsumexp(log_p, where=seen)
+        log_mass = logsumexp(log_p, where=seen) if scatter_back == "mass" else jnp.zeros((), log_p.dtype)
+        kept = log_normalize(jnp.maximum(log_p_hat + log_mass, LOG_FLOOR), seen) + log_mass
         state = FedMABAState(scatter(state.log_p, report.ids, kept, seen))
         return alpha * p_hat + (1 - alpha) * uniform_over(seen, p_hat.dtype), state
 

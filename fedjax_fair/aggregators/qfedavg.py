@@ -1,7 +1,7 @@
 """q-FedAvg: minimise the sum of the clients' losses to the power q + 1 (Li et al., 2020)."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -42,6 +42,13 @@ def qfedavg(q: Array | float = 1.0, *, lipschitz: Array | float | Callable[[Arra
 
     Source: Li, Sanjabi, Beirami, Smith, Fair Resource Allocation in Federated Learning, ICLR 2020, Algorithm 2.
     """
+    return q_ffl("loss", q, lipschitz)
+
+
+def q_ffl(
+    signal: Literal["loss", "train_loss"], q: Array | float, lipschitz: Array | float | Callable[[Array], Array]
+) -> Aggregator:
+    """The step of :func:`qfedavg` and :func:`qfedsgd`, which differ in the loss that they read."""
     check_range("q", q, 0)
     if not callable(lipschitz):
         check_range("lipschitz", lipschitz, 0, open_low=True)
@@ -52,9 +59,9 @@ def qfedavg(q: Array | float = 1.0, *, lipschitz: Array | float | Callable[[Arra
 
     def weigh(state: QFedAvgState, report: Report, key: Key) -> tuple[Array, QFedAvgState]:
         del key
-        seen = report.active
-        curvature = jnp.asarray(lipschitz(state.round) if callable(lipschitz) else lipschitz, report.loss.dtype)
-        log_loss = jnp.log(jnp.where(seen, jnp.maximum(report.loss, 0), 0) + 1e-10)
+        seen, loss = report.active, getattr(report, signal)
+        curvature = jnp.asarray(lipschitz(state.round) if callable(lipschitz) else lipschitz, loss.dtype)
+        log_loss = jnp.log(jnp.where(seen, jnp.maximum(loss, 0), 0) + 1e-10)
         top = jnp.max(log_loss, where=seen, initial=-jnp.inf)
         top = jnp.where(seen.any(), top, 0)
         power = jnp.where(seen, jnp.exp(q * (log_loss - top)), 0)  # F_k^q, the largest being 1

@@ -200,7 +200,8 @@ def blocks(n_clients: int, blocks_per_client: int, overlap: bool = False) -> Par
       n_clients: N.
       blocks_per_client: blocks each client gets, all different; two may be of one class.
       overlap: False deals every block once: the clients are disjoint and all examples have an owner. True
-        lets every client draw without regard to the others: two clients may own the same examples.
+        lets every client draw without regard to the others: two clients may own the same examples
+        (which then have the same part, train, validation or test, with both).
 
     Raises, when applied: ValueError if the number of blocks per class is not whole, or above a class's size.
 

@@ -65,7 +65,11 @@ Rows = tuple[np.ndarray, np.ndarray]  # (rows, owner), client after client
 
 
 def split_clients(clients: list[np.ndarray], shares: Sequence[float], rng: np.random.Generator) -> list[Rows]:
-    """Cut every client's shuffled rows into train, validation and test."""
+    """Cut every client's shuffled rows into train, validation and test.
+
+    Where clients share rows, a row's part is drawn once for all its owners (so the shares hold on average only): a
+    row that one client is tested on is never one that another trains on.
+    """
     size = np.array([len(rows) for rows in clients])
     least = sum(share > 0 for share in shares)
     if size.min() < least:
@@ -78,7 +82,15 @@ def split_clients(clients: list[np.ndarray], shares: Sequence[float], rng: np.ra
     test = _share_of(size, shares[2], size - validation - 1)
     train = size - validation - test
     owner = np.repeat(np.arange(len(clients)), size)
-    rows = np.concatenate(clients)[np.lexsort((rng.random(len(owner)), owner))]
+    rows = np.concatenate(clients)
+    chance = rng.random(rows.max() + 1)[rows]  # of the row, the same for all who own it
+    if len(np.unique(rows)) < len(rows):
+        part = np.searchsorted(np.cumsum(shares)[:2], chance, side="right")
+        for i, name in enumerate(("training", "validation", "test")):
+            if shares[i] > 0 and (lacking := np.setdiff1d(owner, owner[part == i])).size:
+                raise ValueError(f"client {lacking[0]} shares its examples, and the draw left it none for {name}")
+        return [(rows[part == i], owner[part == i]) for i in range(3)]
+    rows = rows[np.lexsort((chance, owner))]
     place = np.arange(len(rows)) - np.repeat(np.cumsum(size) - size, size)
     part = (place >= train[owner]) * 1 + (place >= (train + validation)[owner])
     return [(rows[part == i], owner[part == i]) for i in range(3)]

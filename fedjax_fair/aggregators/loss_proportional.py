@@ -1,0 +1,27 @@
+"""Coefficients in proportion to the clients' losses."""
+
+import jax.numpy as jnp
+from jax import Array
+
+from fedjax_fair.aggregators.stateless import init
+from fedjax_fair.solvers import normalize
+from fedjax_fair.types import Aggregator, Key, Report, State
+
+
+def loss_proportional() -> Aggregator:
+    r"""Weigh each client in proportion to its loss.
+
+    .. math:: c_k = F_k / \sum_{j \in S} F_j
+
+    The first-order form of minimising :math:`\sum_k F_k^2 / 2`: :func:`reweighted` with phi = F^2 / 2. Losses that
+    sum to 0 give the uniform average. Reads ``loss`` (received model, before training).
+
+    Source: the notes on q-FFL that ask for "any increasing function of the loss" (Fair Resource Allocation in
+    Federated Learning, seminar notes); easyFL.
+    """
+
+    def weigh(state: State, report: Report, key: Key) -> tuple[Array, State]:
+        del key
+        return normalize(jnp.maximum(report.loss, 0), report.active), state
+
+    return Aggregator(init, weigh)

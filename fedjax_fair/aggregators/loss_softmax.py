@@ -1,0 +1,33 @@
+"""Coefficients by a softmax of the clients' losses."""
+
+from jax import Array
+
+from fedjax_fair.aggregators.stateless import init
+from fedjax_fair.checks import check_range
+from fedjax_fair.solvers import centre, softmax
+from fedjax_fair.types import Aggregator, Key, Report, State
+
+
+def loss_softmax(temperature: Array | float = 1.0) -> Aggregator:
+    r"""Weigh each client by the softmax of its loss.
+
+    .. math:: c_k \propto e^{F_k / T}
+
+    The same as :func:`term` with t = 1 / T and uniform weighting, and as :func:`fedeba` with tau = T. Reads
+    ``loss`` (received model, before training).
+
+    Args:
+      temperature: T, above 0; infinity would be the uniform average.
+
+    Raises:
+      ValueError: ``temperature`` is not above 0.
+
+    Source: the notes on q-FFL (Fair Resource Allocation in Federated Learning, seminar notes), T = 1.
+    """
+    check_range("temperature", temperature, 0, open_low=True)
+
+    def weigh(state: State, report: Report, key: Key) -> tuple[Array, State]:
+        del key
+        return softmax(centre(report.loss, report.active) / temperature, report.active), state
+
+    return Aggregator(init, weigh)

@@ -1,0 +1,170 @@
+"""PG-FFL: aggregation weights from a policy that REINFORCE trains for fairness (Sun et al., 2022)."""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from fedjax_fair.checks import check_range
+from fedjax_fair.metrics import gini
+from fedjax_fair.shuffle import mix
+from fedjax_fair.solvers import masked_mean, softmax
+from fedjax_fair.types import Aggregator, Key, Params, Report
+
+SKETCH = 64  # numbers per client that stand for its update
+
+
+class PGFFLState(NamedTuple):
+    """The agent, and the action whose reward has not come yet."""
+
+    policy: Params
+    optimizer: optax.OptState
+    trace: Params  # grad log pi(a|s) of the last action, plus discounted earlier ones; shaped as the policy
+    baseline: Array  # f32[], moving average of the rewards
+    round: Array  # i32[], rounds played
+    sizes: Array  # f32[], training examples of all clients
+
+
+class Policy(nn.Module):
+    """Four dense layers on the features of ONE client, shared by all: the order of the clients means nothing."""
+
+    @nn.compact
+    def __call__(self, features: Array) -> Array:
+        """features f32[S, F] -> mean action f32[S]."""
+        hidden = features
+        for width in (128, 64, 32):
+            hidden = nn.tanh(nn.Dense(width, param_dtype=features.dtype)(hidden))
+        return nn.Dense(1, kernel_init=nn.initializers.zeros, param_dtype=features.dtype)(hidden)[:, 0]
+
+
+def pg_ffl(
+    beta: float = 1e-3,
+    discount: Array | float = 0.0,
+    baseline: Array | float | None = None,
+    g_min: Array | float = 1e-3,
+    deterministic: bool = False,
+) -> Aggregator:
+    r"""Draw the weights from a Gaussian policy; reward it for accuracy that is high and evenly spread.
+
+    .. math:: a \sim N(\mu_\phi(s), I), \qquad c = \operatorname{softmax}(a), \qquad
+              r = -\bar a \log \operatorname{Gini}(a_1, ..., a_S), \qquad
+              \phi \leftarrow \phi + \beta\, r\, \nabla_\phi \log \pi_\phi(a \mid s)
+
+    where :math:`a_k` in the reward are the clients' validation accuracies of the model they received. That
+    model is the consequence of the PREVIOUS round's action, which is therefore credited: what the state keeps
+    of an action is its gradient of log pi, discounted and summed where ``discount`` > 0 (rewards to go), until
+    the reward arrives.
+
+    A plug-in around any local training: plain it is PGF-FedAvg; with ``local_sgd(..., objective=ff.proximal(mu))``
+    it is PGF-FedProx.
+
+    Reads ``accuracy``, ``updates``, ``loss``, ``n``. ``deterministic=True`` plays the mean action and learns
+    nothing; the last layer starts at zero, so an untrained agent is then uniform FedAvg.
+
+    Args:
+      beta: step size of the policy's Adam; not stated in the paper.
+      discount: of the rewards to go, in [0, 1); the paper's listing has one step, which is 0.
+      baseline: decay of a moving average of the rewards that is subtracted from them, in [0, 1); None for none.
+        Without it every reward is positive, and all actions are reinforced, good ones more.
+      g_min: floor of the Gini coefficient inside the logarithm, above 0: it bounds the reward.
+      deterministic: evaluation mode.
+
+    Raises:
+      ValueError: an argument outside its range; in ``simulation``, data without a validation split.
+
+    Differs from the paper in (it states neither the map to weights nor the size of the state):
+      1. weights are the softmax of the Gaussian action;
+      2. the state of a client is a count sketch of its update (64 numbers, random signs, relative to the
+         cohort's root mean square), its loss, its accuracy and its share of the data, not all models side by
+         side; the network is shared by the clients;
+      3. a cohort of one client, or of accuracies that are all 0, is rewarded with 0.
+
+    Source: Sun, Si, Wang, Dong, Zhu, Xiao, A Fair Federated Learning Framework With Reinforcement Learning,
+    IJCNN 2022.
+    """
+    check_range("beta", beta, 0)
+    check_range("discount", discount, 0, 1, open_high=True)
+    check_range("g_min", g_min, 0, open_low=True)
+    if baseline is not None:
+        check_range("baseline", baseline, 0, 1, open_high=True)
+    policy, adam = Policy(), optax.adam(beta, eps=1e-5)  # eps: Adam would blow rounding up to full steps
+
+    def init(sizes: Array, key: Key | None = None) -> PGFFLState:
+        key = jax.random.key(0) if key is None else key
+        phi = policy.init(key, jnp.zeros((1, SKETCH + 3), sizes.dtype))
+        zero = jnp.zeros((), sizes.dtype)
+        blank = jax.tree.map(jnp.zeros_like, phi)
+        return PGFFLState(phi, adam.init(phi), blank, zero, jnp.zeros((), jnp.int32), sizes.sum())
+
+    def mean_action(phi: Params, s: Array) -> Array:
+        return jnp.asarray(policy.apply(phi, s))
+
+    def learn(state: PGFFLState, report: Report) -> PGFFLState:
+        """Credit this round's reward to the trace of earlier actions."""
+        reward = reward_of(report.accuracy, report.active, g_min)
+        judged = (state.round > 0) & report.active.any()
+        advantage = jnp.where(judged, reward - (0 if baseline is None else state.baseline), 0)
+        ascent = jax.tree.map(lambda g: -advantage.astype(g.dtype) * g, state.trace)
+        with jax.numpy_dtype_promotion("standard"):  # optax raises a float to an integer count
+            step, optimizer = adam.update(ascent, state.optimizer, state.policy)
+            learned = (optax.apply_updates(state.policy, step), optimizer)
+        phi, optimizer = jax.tree.map(
+            lambda new, old: jnp.where(judged, new, old), learned, (state.policy, state.optimizer)
+        )
+        decay = 0 if baseline is None else baseline
+        first = state.round == 1  # the average starts at the first reward, not at 0
+        mean = jnp.where(first, reward, decay * state.baseline + (1 - decay) * reward)
+        return state._replace(policy=phi, optimizer=optimizer, baseline=jnp.where(judged, mean, state.baseline))
+
+    def weigh(state: PGFFLState, report: Report, key: Key) -> tuple[Array, PGFFLState]:
+        s = features(report, state.sizes)
+        if deterministic:
+            return softmax(mean_action(state.policy, s), report.active), state
+        state = learn(state, report)
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(report.ids)
+        noise = jax.vmap(lambda k: jax.random.normal(k, (), s.dtype))(keys)
+        action = mean_action(state.policy, s) + noise
+
+        def log_density(phi: Params) -> Array:
+            return -jnp.where(report.active, jnp.square(action - mean_action(phi, s)), 0).sum() / 2
+
+        score = jax.grad(log_density)(state.policy)
+        trace = jax.tree.map(lambda e, g: discount * e + g, state.trace, score)
+        return softmax(action, report.active), state._replace(trace=trace, round=state.round + 1)
+
+    return Aggregator(init, weigh)
+
+
+def reward_of(accuracy: Array, active: Array, g_min: Array | float = 1e-3) -> Array:
+    """``-mean * log(max(Gini, g_min))`` over the active clients; 0 where the mean is 0 or one client is active."""
+    mean = masked_mean(jnp.where(active, accuracy, 0), active)
+    spread = gini(jnp.where(active, accuracy, 0), where=active)
+    defined = (mean > 0) & (active.sum() > 1)
+    return jnp.where(defined, -mean * jnp.log(jnp.maximum(jnp.where(defined, spread, 1), g_min)), 0)
+
+
+def features(report: Report, all_examples: Array) -> Array:
+    """What the policy sees of each client: f32[S, SKETCH + 3]."""
+    seen = report.active
+    rows = sketch(report.updates)
+    scale = jnp.sqrt(masked_mean(jnp.square(rows).mean(1), seen))
+    rows = jnp.where(seen[:, None], rows / jnp.where(scale > 0, scale, 1), 0)
+    scalars = [jnp.where(seen, v, 0) for v in (report.loss, report.accuracy, report.n / all_examples)]
+    return jnp.concatenate([rows, jnp.stack(scalars, axis=1)], axis=1)
+
+
+def sketch(updates: Params) -> Array:
+    """Count sketch f32[S, SKETCH]: each coordinate, its sign from a hash of its place, into bucket place mod 64."""
+    total: Array | float = 0.0
+    offset = 0
+    for leaf in jax.tree.leaves(updates):
+        flat = leaf.reshape(leaf.shape[0], -1)
+        place = jnp.arange(flat.shape[1], dtype=jnp.uint32) + jnp.uint32(offset)
+        signs = 1 - 2 * (mix(place * jnp.uint32(0x9E3779B9)) >> 31).astype(flat.dtype)
+        signed = jnp.pad(flat * signs[None, :], ((0, 0), (0, -flat.shape[1] % SKETCH)))
+        total = total + signed.reshape(flat.shape[0], -1, SKETCH).sum(1)
+        offset += flat.shape[1]
+    return jnp.asarray(total)

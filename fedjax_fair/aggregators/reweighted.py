@@ -1,0 +1,50 @@
+"""Any increasing transform of the client loss, by automatic differentiation."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedjax_fair.aggregators.stateless import init
+from fedjax_fair.checks import check_choice
+from fedjax_fair.solvers import normalize
+from fedjax_fair.types import Aggregator, Key, Report, State
+
+
+def reweighted(
+    phi: Callable[[Array], Array] = jnp.square, weighting: Literal["uniform", "size"] = "uniform"
+) -> Aggregator:
+    r"""Minimise the sum of a transform of the clients' losses, to first order.
+
+    .. math:: \min_w \sum_k \pi_k\, \varphi(F_k(w)), \qquad c_k \propto \pi_k\, \varphi'(F_k)
+
+    since :math:`\nabla \varphi(F_k) = \varphi'(F_k) \nabla F_k`. Any increasing phi will do, which is q-FFL's
+    idea without its choice of a power (and without its step size):
+
+    * ``lambda F: F``: FedAvg;  * ``jnp.square`` (default): :func:`loss_proportional`;
+    * ``lambda F: jnp.exp(t * F)``: :func:`term`;  * ``lambda F: -jnp.log(M - F)``: PropFair's first-order form.
+
+    Reads ``loss`` (received model, before training), and ``n`` for weighting by size.
+
+    Args:
+      phi: differentiable, increasing where the losses are: a scalar to a scalar. A slope below 0 counts as 0.
+      weighting: "uniform" or "size", the prior pi.
+
+    Raises:
+      ValueError: ``phi`` is not a function, another weighting.
+
+    Source: Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020, section 3, generalised.
+    """
+    if not callable(phi):
+        raise ValueError(f"phi must be a function of the loss, such as lambda F: F**2, got {phi!r}")
+    check_choice("weighting", weighting, ("uniform", "size"))
+
+    def weigh(state: State, report: Report, key: Key) -> tuple[Array, State]:
+        del key
+        slope = jax.vmap(jax.grad(phi))(report.loss)
+        prior = report.n if weighting == "size" else jnp.ones_like(slope)
+        return normalize(prior * jnp.maximum(slope, 0), report.active), state
+
+    return Aggregator(init, weigh)

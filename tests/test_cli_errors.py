@@ -1,0 +1,132 @@
+"""Every wrong call of the command line ends in one sentence and exit status 2."""
+
+import re
+
+import pytest
+
+from fedjax_fair.cli import main
+
+
+def refusal(capsys, *arguments):
+    """The one sentence that a wrong call ends in."""
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    assert stop.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    lines = printed.err.strip().splitlines()
+    assert len(lines) == 1, printed.err
+    return lines[0].removeprefix("fedjax-fair: ")
+
+
+WRONG = {
+    "unknown rule": (
+        ["--algorithms", "fedmba"],
+        "algorithm must be one of .*, got 'fedmba'; did you mean 'fedmaba'",
+    ),
+    "no rule": (["--algorithms"], "algorithms needs at least one rule"),
+    "a rule twice": (["--algorithms", "afl", "afl"], "algorithms names 'afl' twice"),
+    "unknown setting": (["--algorithms", "fedmaba:alfa=.3"], "setting of fedmaba must be .*did you mean 'alpha'"),
+    "broken setting": (["--algorithms", "fedmaba:alpha"], r"name:setting=value,\.\.\., got 'fedmaba:alpha'"),
+    "word for a number": (["--algorithms", "afl:lr=fast"], "lr must be a number, got 'fast'"),
+    "alpha outside [0, 1]": (["--fedmaba.alpha", "1.5"], r"alpha must be in \[0, 1\], got 1.5"),
+    "negative q": (["--qfedavg.q", "-1"], "q must be at least 0, got -1"),
+    "negative rate": (["--lr", "-0.1"], "lr must be above 0, got -0.1"),
+    "NaN rate": (["--lr", "nan"], "lr must be above 0, got nan"),
+    "m > N": (["--cohort", "40"], "cohort must be from 1 to the 30 clients, got 40"),
+    "m = 0": (["--cohort", "0"], "cohort must be at least 1, got 0"),
+    "no rounds": (["--rounds", "0"], "rounds must be at least 1, got 0"),
+    "no batch": (["--batch-size", "0"], "batch_size must be at least 1, got 0"),
+    "epochs and steps": (["--epochs", "1", "--steps", "5"], "epochs or steps, not both"),
+    "unknown dataset": (["--dataset", "fashionmnist"], "dataset must be one of .*did you mean 'fashion_mnist'"),
+    "unknown partition": (["--partition", "shard"], "partition must be one of .*did you mean 'shards'"),
+    "unknown selector": (["--selector", "unifrom"], "selector must be one of .*did you mean 'uniform'"),
+    "unknown objective": (["--objective", "prox"], "objective must be one of .*did you mean 'proximal'"),
+    "objective without its number": (["--objective", "tilted"], "tilted needs tilted.t, got nothing"),
+    "unknown model": (["--model", "resnet"], "model must be one of"),
+    "split": (["--split", ".5", ".1", ".1"], "split must"),
+    "official test of synthetic": (["--test", "official"], "test=official needs a public test set"),
+    "aaggff_s with a cohort": (["--algorithms", "aaggff_s"], "needs all 30 clients.*use aaggff_d"),
+    "convolution on vectors": (["--model", "cnn"], "cnn needs images"),
+    "no such file": (["nowhere.toml"], "config nowhere.toml cannot be read: No such file"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_call_is_one_sentence_and_status_2(wrong, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    flags, message = WRONG[wrong]
+    assert re.search(message, refusal(capsys, "compare", *flags))
+    assert not list(tmp_path.iterdir())  # no results folder was begun
+
+
+def test_a_dataset_that_is_not_there_says_how_to_prepare_it(capsys, tmp_path):
+    sentence = refusal(capsys, "compare", "--dataset", "mnist", "--data-dir", str(tmp_path))
+    assert sentence.startswith("mnist is not prepared")
+    assert "download_and_prepare" in sentence
+
+
+def test_blocks_needs_its_number(capsys, tmp_path):
+    sentence = refusal(capsys, "compare", "--dataset", "mnist", "--partition", "blocks")
+    assert sentence == "blocks needs blocks.blocks_per_client, got nothing"
+
+
+def test_an_unwritable_folder_is_refused_before_training(capsys, tmp_path):
+    (tmp_path / "file").touch()
+    sentence = refusal(capsys, "compare", "--out", str(tmp_path / "file" / "results"))
+    assert sentence.startswith(f"out {tmp_path}/file/results cannot be written")
+
+
+def test_results_already_there_are_never_overwritten_unasked(capsys, tmp_path):
+    (tmp_path / "summary.json").write_text("{}")
+    assert refusal(capsys, "compare", "--out", str(tmp_path)) == (
+        f"out {tmp_path} already holds results: name another folder, or pass --overwrite"
+    )
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("summary.json", "{}")]
+
+
+def test_an_unwritable_default_folder_is_one_sentence(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").touch()
+    assert "cannot be written" in refusal(capsys, "compare")
+
+
+UNREADABLE = {
+    "compare --datset synthetic": "compare has no flag --datset; did you mean --dataset?",
+    "compare --fedmaba.alfa .3": "compare has no flag --fedmaba.alfa; did you mean --fedmaba.alpha?",
+    "compare --bogus 3": "compare has no flag --bogus; fedjax-fair compare --help lists them all",
+    "run --algorithms fedavg": "run has no flag --algorithms; fedjax-fair run --help lists them all",
+    "compare --rounds abc": "--rounds must be a whole number, got 'abc'",
+    "compare --rounds=3.5": "--rounds must be a whole number, got '3.5'",
+    "compare --rounds": "--rounds takes one value, got nothing",
+    "compare --rounds 3 4": "--rounds takes one value, got 3 4",
+    "compare --lr fast": "--lr must be a number, got 'fast'",
+    "compare --cohort all": "--cohort must be a whole number, got 'all'",
+    "compare --pg-ffl.baseline high": "--pg-ffl.baseline must be a number, got 'high'",
+    "compare --split .5 .5": "--split must be 3 numbers, got [0.5, 0.5]",
+    "compare --mlp.features 3 x": "--mlp.features must be a whole number, got 'x'",
+    "compare --overwrite maybe": "--overwrite takes no value, got 'maybe'",
+    "compare --test offical": "--test must be one of clients, official, got 'offical'; did you mean 'official'?",
+    "compare --cohort None --test x": "--test must be one of clients, official, got 'x'",
+    "compare stray": "compare takes flags, or first a settings file that ends in .toml, got 'stray'",
+    "list --x": "list takes no flags, got '--x'",
+    "list x": "list takes no flags, got 'x'",
+    "foo": "command must be one of run, compare, list, got 'foo'",
+    "comprae": "command must be one of run, compare, list, got 'comprae'; did you mean 'compare'?",
+    "--seeds 3": "command must be one of run, compare, list, got '--seeds'",
+    "": "command must be one of run, compare, list, got nothing",
+}
+
+
+@pytest.mark.parametrize("call", UNREADABLE)
+def test_an_unreadable_call_is_one_sentence_too(call, capsys):
+    assert refusal(capsys, *call.split()) == UNREADABLE[call]
+
+
+@pytest.mark.parametrize("call", UNREADABLE)
+def test_what_is_not_explained_is_the_parsers_own_message_on_one_line(call, capsys, monkeypatch):
+    monkeypatch.setattr("fedjax_fair.cli.explain", lambda *_: None)
+    said = refusal(capsys, *call.split())
+    assert said
+    assert not set(said) & set("│╭╰─")
+    assert "helptext" not in said

@@ -1,0 +1,259 @@
+"""What goes wrong: a wrong call is one sentence, before anything compiles; a failing client is out of the round."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from toy import DIM, close, federation, linear, linear_apply, linear_init, optimized
+
+import fedjax_fair as ff
+from fedjax_fair.run import _play
+
+FULL = ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_to_compile():
+    with optimized(False):
+        yield
+
+
+@pytest.fixture(scope="module")
+def data():
+    return federation()
+
+
+@pytest.fixture(scope="module")
+def without_validation():
+    return federation(validation=False)
+
+
+@pytest.fixture(scope="module")
+def sim(data):
+    return ff.simulation(linear, data, aggregator=ff.fedavg(), trainer=FULL)
+
+
+def refused(sentence):
+    """One sentence with these words in it, as a ValueError."""
+
+    class Refused:
+        def __enter__(self):
+            self.raises = pytest.raises(ValueError, match=re.escape(sentence))
+            self.error = self.raises.__enter__()
+
+        def __exit__(self, *error):
+            handled = self.raises.__exit__(*error)
+            assert "\n" not in str(self.error.value)
+            assert len(str(self.error.value)) < 250
+            return handled
+
+    return Refused()
+
+
+# Wrong calls of simulation
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"model": 3}, "model must be a flax module"),
+        ({"data": "mnist"}, "data must be a FederatedData, such as ff.data.synthetic(), got str"),
+        (
+            {"aggregator": ff.fedavg},
+            "aggregator must be an Aggregator or a Method, such as ff.fedavg(), got function",
+        ),
+        ({"aggregator": "fedavg"}, "got str"),
+        ({"trainer": optax.sgd(0.1)}, "trainer must be ff.local_sgd(...) or a function, got"),
+        ({"trainer": 0.1}, "trainer must be ff.local_sgd(...) or a function, got float"),
+        ({"selector": 3}, "selector must be a Selector, such as ff.uniform(10), got int"),
+        ({"selector": ff.uniform(6)}, "the cohort m must be from 1 to the 5 clients, got 6"),
+        ({"selector": ff.size_proportional(9)}, "the cohort m must be from 1 to the 5 clients, got 9"),
+        ({"server_optimizer": 1.0}, "server_optimizer must be an optax optimiser, such as optax.sgd(1.), got 1.0"),
+        ({"loss": "mse"}, "loss must be a function of outputs and labels, got 'mse'"),
+        ({"metric": None}, "metric must be a function of outputs and labels, got None"),
+        ({"evaluate": ()}, "evaluate must be a non-empty list of splits, such as ('test',), got ()"),
+        ({"evaluate": "test"}, "evaluate must be a non-empty list of splits, such as ('test',), got 'test'"),
+        ({"evaluate": 5}, "evaluate must be a non-empty list of splits"),
+        ({"evaluate": ("tests",)}, "got 'tests'; did you mean 'test'?"),
+        ({"client_block": 0}, "client_block must be at least 1, got 0"),
+        ({"client_block": "all"}, "client_block must be a whole number, got 'all'"),
+        ({"eval_batch": 0}, "eval_batch must be at least 1, got 0"),
+        (
+            {"loss": lambda outputs, y: outputs.sum()},
+            "loss must return one value per example, [2] for two, got shape ()",
+        ),
+        (
+            {"metric": lambda outputs, y: outputs},
+            "metric must return one value per example, [2] for two, got shape (2, 3)",
+        ),
+        ({"model": ff.models.logistic_regression(2)}, "labels must be below the model's 2 outputs, got label 2"),
+        (
+            {"model": (linear_init, lambda p, x: linear_apply(p, x)[:, 0])},
+            "softmax_cross_entropy needs logits [B, C]",
+        ),
+        ({"aggregator": ff.aaggff_s(), "selector": ff.uniform(4)}, "aaggff_s needs all 5 clients in every round"),
+        (
+            {"aggregator": ff.fedsgd(), "trainer": lambda *client: client},
+            "step of an ff.local_sgd trainer, got a function",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_wrong_simulation_is_one_sentence(data, settings, sentence):
+    settings = {"model": linear, "data": data, "aggregator": ff.fedavg(), "trainer": FULL} | settings
+    with refused(sentence):
+        ff.simulation(settings.pop("model"), settings.pop("data"), **settings)
+
+
+def test_targets_that_are_no_labels_need_another_loss():
+    data = ff.FederatedData.from_arrays(np.ones((20, DIM)), np.linspace(0, 1, 20), client_id=np.arange(20) % 2)
+    with refused("integer labels [B], got outputs (2, 3) and labels (2,) of type float32; pass another loss="):
+        ff.simulation(linear, data, aggregator=ff.fedavg(), trainer=FULL)
+
+
+def test_a_split_that_the_data_has_not_cannot_be_evaluated(without_validation):
+    with refused("evaluate asks for the validation split, but the data has none"):
+        ff.simulation(
+            linear, without_validation, aggregator=ff.fedavg(), trainer=FULL, evaluate=("test", "validation")
+        )
+
+
+@pytest.mark.parametrize("part", ["rule", "selector", "transform"])
+def test_accuracy_cannot_be_read_without_a_validation_split(without_validation, part):
+    rule, selector, transform = ff.fedavg(), ff.uniform(5), None
+    if part == "rule":
+        rule = rule._replace(weigh=lambda state, report, key: (report.accuracy, state))
+    elif part == "selector":
+        selector = selector._replace(observe=lambda state, report: report.accuracy)
+    else:
+        update = lambda moved, state, params=None, *, report: (moved, report.accuracy)  # noqa: E731
+        transform = optax.GradientTransformationExtraArgs(lambda params: (), update)
+    method = ff.Method(rule, transform=transform)
+    with refused("the rule reads accuracy, but the data has no validation split"):
+        ff.simulation(linear, without_validation, aggregator=method, trainer=FULL, selector=selector)
+
+
+# Wrong calls of run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"rounds": 0}, "rounds must be at least 1, got 0"),
+        ({"rounds": 2.5}, "rounds must be a whole number, got 2.5"),
+        ({"eval_every": 0}, "eval_every must be at least 1, got 0"),
+        ({"chunk": 0}, "chunk must be at least 1, got 0"),
+        ({"key": None}, "run takes a key or a state to continue from, got neither"),
+        ({"key": "0"}, "key must be one jax.random.key(...), or a seed, got '0'"),
+        ({"key": 0.5}, "key must be one jax.random.key(...), or a seed, got 0.5"),
+        ({"key": jax.random.split(jax.random.key(0), 2)}, "key must be one jax.random.key(...), or a seed, got"),
+        ({"sim": "sim"}, "sim must be an ff.simulation(...), got str"),
+    ],
+    ids=str,
+)
+def test_a_wrong_run_is_one_sentence_before_anything_is_compiled(sim, arguments, sentence):
+    arguments = {"sim": sim, "key": 0, "rounds": 3} | arguments
+    compiled = _play._cache_size()
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        ff.run(**arguments)
+    assert _play._cache_size() == compiled
+
+
+def test_a_key_and_a_state_are_one_too_many(sim):
+    with refused("run takes a key or a state to continue from, got both"):
+        ff.run(sim, 0, 3, state=sim.init(jax.random.key(0)))
+
+
+def test_a_seed_may_be_a_numpy_integer(sim):
+    one, other = (ff.run(sim, seed, 1)[1] for seed in (3, np.int64(3)))
+    np.testing.assert_array_equal(one.loss, other.loss)
+
+
+# A client that fails
+
+
+def rule(coef):
+    """A user's own rule: any function ``report -> coef``."""
+    return ff.Aggregator(lambda sizes, key=None: (), lambda state, report, key: (coef(report), state))
+
+
+def one_round(data, aggregator, trainer, model=linear):
+    """Parameters before and after, and what the round leaves in the history."""
+    sim = ff.simulation(model, data, aggregator=aggregator, trainer=trainer)
+    start = sim.init(jax.random.key(5))
+    state, info = jax.jit(sim.step)(start, data)
+    return start.params, state.params, info
+
+
+def sending(value):
+    """A trainer whose client 3 sends ``value(received)`` everywhere."""
+
+    def train(loss, params, client, key, round):
+        trained, trace = FULL(loss, params, client, key, round)
+        return jax.tree.map(lambda t, p: jnp.where(client.id == 3, value(p), t), trained, params), trace
+
+    return train
+
+
+RULES = {
+    "fedavg": ff.fedavg(),
+    "qfedavg": ff.qfedavg(1.0, lipschitz=10.0),
+    "gram": rule(lambda report: report.gram.sum(1) / report.gram.sum()),
+    "careless": rule(lambda report: 1 / jnp.sqrt(jnp.diagonal(report.gram))),
+}
+
+
+@pytest.mark.parametrize("nonsense", [jnp.nan, jnp.inf])
+@pytest.mark.parametrize("name", RULES)
+def test_a_client_that_sends_nonsense_is_out_of_the_round(data, name, nonsense):
+    """The others' round is the one that the rule makes of their updates alone."""
+    aggregator = RULES[name]
+    _, after, info = one_round(data, aggregator, sending(lambda received: nonsense))
+    assert info.active.tolist() == [True, True, True, False, True]
+    assert float(info.coef[3]) == 0
+
+    def absent(state, report, key):
+        coef, state = aggregator.weigh(state, report._replace(active=report.ids != 3), key)
+        return jnp.where(report.ids == 3, 0, coef), state
+
+    _, expected, _ = one_round(data, aggregator._replace(weigh=absent), sending(lambda received: received))
+    close(after, expected, rtol=1e-6)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(after))
+
+
+@pytest.mark.parametrize("aggregator", [ff.fedavg(), ff.fedmaba(), ff.qfedavg(lipschitz=1.0)])
+def test_a_round_in_which_everybody_fails_leaves_the_model_alone(data, aggregator):
+    def nobody(loss, params, client, key, round):
+        return jax.tree.map(lambda p: p * jnp.nan, params), ff.Trace(0.0, 0.0)
+
+    before, after, info = one_round(data, aggregator, nobody)
+    close(after, before, rtol=1e-6)
+    assert not info.active.any()
+    assert not info.coef.any()
+
+
+def test_a_loss_that_is_not_finite_matters_only_to_a_rule_that_reads_it(data):
+    rows = data.train.rows[data.train.owner == 3]
+    poisoned = data._replace(x=data.x.at[rows].set(3e38))
+
+    def onwards(loss, params, client, key, round):
+        return jax.tree.map(lambda p: p + 1, params), ff.Trace(0.0, 0.0)
+
+    _, _, blind = one_round(poisoned, ff.fedavg(), onwards)
+    before, after, reader = one_round(poisoned, ff.fedmaba(), onwards)
+    assert blind.active.all()
+    assert reader.active.tolist() == [True, True, True, False, True]
+    assert float(reader.coef[3]) == 0
+    close(after, jax.tree.map(lambda p: p + 1, before), rtol=1e-6)
+
+
+def test_examples_that_overflow_are_their_own_clients_problem(data):
+    """The client before it in the store, whose padding they are, trains as if they were harmless."""
+    rows = data.train.rows[data.train.owner == 3]
+    poisoned = data._replace(x=data.x.at[rows].set(3e38))
+    steep = linear_init, lambda params, x: 100 * linear_apply(params, x)
+    _, _, info = one_round(poisoned, ff.fedavg(), FULL, steep)
+    assert info.active.tolist() == [True, True, True, False, True]

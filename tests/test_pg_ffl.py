@@ -1,0 +1,268 @@
+"""PG-FFL: the reward, whom it is credited to, and that the agent learns."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import toy
+from contract import SIZES, make_report, take
+from flax import traverse_util
+from numpy.testing import assert_allclose, assert_array_equal
+
+import fedjax_fair as ff
+from fedjax_fair.aggregators.pg_ffl import SKETCH, features, reward_of, sketch
+from fedjax_fair.metrics import gini
+
+KEY = jax.random.key(0)
+ALL = jnp.ones(4, bool)
+COHORT = [2, 7, 0, 5]
+
+
+def report(seed, **changes):
+    return make_report(seed, COHORT, **changes)
+
+
+def scrambled(state, seed=9):
+    """A policy whose every layer matters: the last one starts at zero."""
+    keys = iter(jax.random.split(jax.random.key(seed), 20))
+    return state._replace(policy=jax.tree.map(lambda p: 0.3 * jax.random.normal(next(keys), p.shape), state.policy))
+
+
+def same(a, b):
+    return jax.tree.all(jax.tree.map(lambda u, v: bool((u == v).all()), a, b))
+
+
+# The weights
+
+
+def test_an_untrained_agent_that_plays_its_mean_is_uniform_fedavg():
+    rule = ff.pg_ffl(deterministic=True)
+    state = rule.init(jnp.asarray(SIZES), KEY)
+    for made in (report(0), report(1, active=[1, 0, 1, 1])):
+        coef, after = rule.weigh(state, made, KEY)
+        assert_allclose(coef, made.active / made.active.sum(), rtol=1e-6)
+        assert same(after, state)
+    assert np.ptp(rule.weigh(scrambled(state), report(0), KEY)[0]) > 0.01
+
+
+def test_weights_are_a_softmax_of_the_mean_action_plus_unit_noise_of_each_client():
+    """log c is the action up to a constant: its noise has mean 0 and variance 1, and is keyed by the client."""
+    rule = ff.pg_ffl()
+    state, made = rule.init(jnp.asarray(SIZES), KEY), report(0, active=[1, 0, 1, 1])
+    keys = jax.random.split(jax.random.key(1), 2000)
+    coef = np.asarray(jax.jit(jax.vmap(lambda key: rule.weigh(state, made, key)[0]))(keys))
+    assert_allclose(coef.sum(axis=1), 1, rtol=1e-5)
+    assert_array_equal(coef[:, 1], 0)
+    assert coef[:, [0, 2, 3]].min() > 0
+    difference = np.log(coef[:, 0]) - np.log(coef[:, 2])
+    assert abs(difference.mean()) < 0.15
+    assert abs(difference.var() - 2) < 0.3
+
+
+def test_the_agent_does_not_see_the_order_of_the_slots():
+    rule = ff.pg_ffl(1e-2)
+    weigh, order = jax.jit(rule.weigh), jnp.array([2, 0, 3, 1])
+    one = two = scrambled(rule.init(jnp.asarray(SIZES), KEY))
+    for t in range(3):
+        made, key = report(t), jax.random.key(t)
+        coef, one = weigh(one, made, key)
+        moved, two = weigh(two, take(made, order), key)
+        assert_allclose(moved, coef[order], rtol=1e-4)
+    assert not same(one.policy, scrambled(one).policy)
+    for a, b in zip(jax.tree.leaves(one.policy), jax.tree.leaves(two.policy)):
+        assert_allclose(a, b, rtol=1e-3, atol=2e-4)
+
+
+# The reward
+
+
+def test_the_reward_is_minus_the_mean_times_the_log_of_gini():
+    accuracy = jnp.array([0.7, 0.8, 0.9, 0.1])
+    seen = jnp.array([True, True, True, False])
+    spread = 0.4 / (2 * 9 * 0.8) * 2  # |differences| .1 .1 .2, each twice
+    assert_allclose(reward_of(accuracy, seen), -0.8 * np.log(spread), rtol=1e-5)
+    assert_allclose(gini(accuracy, where=seen), spread, rtol=1e-5)
+
+
+@pytest.mark.parametrize("g_min", [1e-3, 0.05])
+def test_the_floor_bounds_the_reward(g_min):
+    equal, close = jnp.full(4, 0.5), 0.5 + jnp.array([0, 1e-5, 0, 0])
+    for accuracy in (equal, close):
+        assert_allclose(reward_of(accuracy, ALL, g_min), -0.5 * np.log(g_min), rtol=1e-4)
+
+
+def test_nothing_is_gained_by_one_client_or_by_accuracies_of_zero():
+    assert reward_of(jnp.array([0.9, 0.5, 0.5, 0.5]), jnp.arange(4) == 0) == 0
+    assert reward_of(jnp.zeros(4), ALL) == 0
+    assert reward_of(jnp.array([0.9, jnp.nan, 0, 0]), ~ALL) == 0
+
+
+def test_the_reward_rises_with_evenness_and_with_the_mean():
+    uneven, evener = jnp.array([0.2, 0.4, 0.6, 0.8]), jnp.array([0.4, 0.45, 0.55, 0.6])
+    assert 0 < reward_of(uneven, ALL) < reward_of(evener, ALL)
+    assert reward_of(uneven, ALL) < reward_of(1.2 * uneven, ALL)  # the same Gini
+
+
+# The lesson
+
+
+def mean_action(policy, s):
+    """The network by hand: three tanh layers and a linear one."""
+    layers = policy["params"]
+    for i in range(3):
+        s = jnp.tanh(s @ layers[f"Dense_{i}"]["kernel"] + layers[f"Dense_{i}"]["bias"][None, :])
+    return (s @ layers["Dense_3"]["kernel"] + layers["Dense_3"]["bias"][None, :])[:, 0]
+
+
+@jax.jit
+def score_of(policy, s, noise, active):
+    """grad log N(a; mu(s), I) at the action that was drawn."""
+    action = mean_action(policy, s) + noise
+
+    def log_density(policy):
+        return jnp.where(active, jax.scipy.stats.norm.logpdf(action, mean_action(policy, s)), 0).sum()
+
+    return jax.grad(log_density)(policy), action
+
+
+@pytest.mark.parametrize(("discount", "baseline"), [(0.0, None), (0.6, None), (0.6, 0.8)])
+def test_a_reward_is_credited_to_the_actions_before_it(discount, baseline):
+    """REINFORCE by hand over four rounds: the reward of round t meets the score of round t - 1 (and earlier)."""
+    with jax.enable_x64(True):
+        rule, adam = ff.pg_ffl(1e-2, discount, baseline), optax.adam(1e-2)
+        state = scrambled(rule.init(jnp.asarray(SIZES, jnp.float64), KEY))
+        policy, moments, trace, average, weigh = (
+            state.policy,
+            adam.init(state.policy),
+            None,
+            None,
+            jax.jit(rule.weigh),
+        )
+        for t in range(4):
+            made = report(t, active=[1, t != 1, 1, 1])
+            made = jax.tree.map(lambda v: v.astype(jnp.float64) if v.dtype == jnp.float32 else v, made)
+            key = jax.random.key(t)
+            coef, state = weigh(state, made, key)
+            if t > 0:
+                accuracy = np.asarray(made.accuracy)[np.asarray(made.active)]
+                spread = np.abs(accuracy[:, None] - accuracy).sum() / (2 * accuracy.size**2 * accuracy.mean())
+                reward = -accuracy.mean() * np.log(spread)
+                advantage = reward - (0 if baseline is None or average is None else average)
+                gradient = jax.tree.map(lambda e: -advantage * e, trace)  # noqa: B023
+                step, moments = adam.update(gradient, moments, policy)
+                policy = optax.apply_updates(policy, step)
+                average = reward if average is None else 0.8 * average + 0.2 * reward
+            noise = jnp.stack([jax.random.normal(jax.random.fold_in(key, i), ()) for i in COHORT])
+            score, action = score_of(policy, features(made, SIZES.sum()), noise, made.active)
+            weights = np.where(made.active, np.exp(action), 0)
+            assert_allclose(coef, weights / weights.sum(), rtol=1e-8)
+            trace = score if trace is None else jax.tree.map(lambda e, g: discount * e + g, trace, score)
+            for name, ours in traverse_util.flatten_dict(state.policy).items():
+                assert_allclose(ours, traverse_util.flatten_dict(policy)[name], rtol=1e-7, atol=1e-10)
+
+
+def test_the_first_round_teaches_nothing_the_second_does():
+    rule = ff.pg_ffl(1e-2, baseline=0.5)
+    start = rule.init(jnp.asarray(SIZES), KEY)
+    _, first = rule.weigh(start, report(0), KEY)
+    assert same((first.policy, first.optimizer), (start.policy, start.optimizer))
+    assert (first.round, first.baseline) == (1, 0)
+    _, nobody = rule.weigh(first, report(1, active=[0, 0, 0, 0]), KEY)
+    assert same((nobody.policy, nobody.optimizer), (start.policy, start.optimizer))
+    made = report(1, accuracy=[0.2, 0.4, 0.6, 0.8])
+    _, second = rule.weigh(first._replace(baseline=jnp.float32(0)), made, KEY)
+    assert not same(second.policy, start.policy)
+    assert_allclose(second.baseline, reward_of(made.accuracy, made.active), rtol=1e-6)  # starts at the first reward
+
+
+def test_a_step_of_zero_never_changes_the_policy():
+    rule = ff.pg_ffl(0.0)
+    start = state = rule.init(jnp.asarray(SIZES), KEY)
+    weigh = jax.jit(rule.weigh)
+    for t in range(4):
+        _, state = weigh(state, report(t), jax.random.key(t))
+    assert state.round == 4
+    assert same(state.policy, start.policy)
+
+
+# The state that the policy sees
+
+
+def test_the_sketch_keeps_lengths_and_angles():
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(100, 2000)).astype(np.float32)
+    b = 0.6 * a + 0.8 * rng.normal(size=a.shape).astype(np.float32)
+    rows_a, rows_b = (np.asarray(sketch({"w": v[:, :1200].reshape(-1, 30, 40), "z": v[:, 1200:]})) for v in (a, b))
+    assert rows_a.shape == (100, SKETCH)
+    lengths = (rows_a**2).sum(axis=1) / (a**2).sum(axis=1)
+    assert abs(lengths.mean() - 1) < 0.05
+    assert lengths.std() < 0.3  # sqrt(2 / 64) = 0.18
+    inner = (rows_a * rows_b).sum(axis=1) / (a * b).sum(axis=1)
+    assert abs(inner.mean() - 1) < 0.1
+    unrelated = (rows_a[1:] * rows_a[:-1]).sum(axis=1) / 2000
+    assert abs(unrelated.mean()) < 0.05
+    assert_allclose(sketch({"w": a - 2 * b}), sketch({"w": a}) - 2 * sketch({"w": b}), atol=1e-2)
+
+
+def test_the_sketch_costs_one_pass_over_the_updates():
+    """As many clients, ten times the model: ten times the work, some operations per number."""
+
+    def cost(d):
+        compiled = jax.jit(sketch).lower(jax.ShapeDtypeStruct((4, d), jnp.float32)).compile()
+        return compiled.cost_analysis()["flops"]
+
+    small, large = cost(10**4), cost(10**5)
+    assert 5 < large / small < 12
+    assert large < 20 * 4 * 10**5
+
+
+def test_features_hold_loss_accuracy_and_share_and_no_scale_of_the_updates():
+    made = report(0, active=[1, 1, 0, 1])
+    s = np.asarray(features(made, SIZES.sum()))
+    assert s.shape == (4, SKETCH + 3)
+    assert_allclose(s[:, -3:], np.stack([made.loss, made.accuracy, made.n / SIZES.sum()], 1) * [[1], [1], [0], [1]])
+    longer = made._replace(updates=jax.tree.map(lambda u: 100 * u, made.updates))
+    assert_allclose(features(longer, SIZES.sum()), s, rtol=1e-4, atol=1e-5)
+    assert_allclose((s[[0, 1, 3], :SKETCH] ** 2).mean(), 1, rtol=1e-5)
+    assert_array_equal(s[2], 0)
+
+
+# In the engine
+
+
+def test_it_runs_in_a_simulation_that_has_a_validation_split():
+    trainer = ff.local_sgd(optax.sgd(0.1), batch_size=4)
+    with pytest.raises(ValueError, match="the rule reads accuracy, but the data has no validation split"):
+        ff.simulation(toy.linear, toy.federation(validation=False), aggregator=ff.pg_ffl(), trainer=trainer)
+    sim = ff.simulation(
+        toy.linear, toy.federation(), aggregator=ff.pg_ffl(), trainer=trainer, selector=ff.uniform(3)
+    )
+    state, history = ff.run(sim, 0, 6, eval_every=6)
+    assert_allclose(history.coef.sum(axis=1), 1, rtol=1e-5)
+    assert np.ptp(history.coef, axis=1).min() > 1e-3
+    assert np.isfinite(history.loss).all()
+    assert state.aggregator.round == 6
+
+
+def needy(seed, rounds=2000):
+    """Three clients whose accuracy is 1 - exp(-weight / need); one, by the seed, needs three times as much."""
+    worst = seed % 3
+    need = jnp.where(jnp.arange(3) == worst, 0.6, 0.2)
+    rule, made = ff.pg_ffl(), make_report(0, range(3))
+    start = rule.init(jnp.ones(3), jax.random.key(seed))
+
+    def step(carry, t):
+        state, accuracy = carry
+        now = made._replace(accuracy=accuracy, loss=1 - accuracy)
+        weights, state = rule.weigh(state, now, jax.random.fold_in(jax.random.key(seed), t))
+        return (state, 1 - jnp.exp(-weights / need)), weights[worst]
+
+    return jax.lax.scan(step, (start, 1 - jnp.exp(-1 / 3 / need)), jnp.arange(rounds))[1]
+
+
+def test_the_agent_learns_whom_to_favour():
+    """Defaults, 2,000 rounds, five seeds: the needy client ends above the uniform weight in five of five."""
+    weight = np.asarray(jax.jit(jax.vmap(needy))(jnp.arange(5)))
+    assert (np.abs(weight[:, :50].mean(axis=1) - 1 / 3) < 0.1).all()
+    assert (weight[:, -500:].mean(axis=1) > 1 / 3 + 0.03).all()

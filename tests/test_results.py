@@ -1,0 +1,76 @@
+"""The results folder: its name, its files, and the commit it records."""
+
+import json
+import subprocess
+import warnings
+
+import numpy as np
+
+import fedjax_fair as ff
+from fedjax_fair import results
+from fedjax_fair.cli import read_command, set_up
+from fedjax_fair.results import write
+from fedjax_fair.types import Evaluation
+
+
+def test_two_jobs_of_the_same_second_get_two_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.strftime", lambda *_: "20300101-000000")
+    experiment, rules = read_command(["compare", "--algorithms", "fedavg"])
+    folders = [set_up(experiment, rules)[1] for _ in range(3)]
+    assert [str(folder) for folder in folders] == [
+        f"runs/synthetic-20300101-000000{suffix}" for suffix in ("", "-2", "-3")
+    ]
+    assert all((folder / "config.toml").exists() for folder in folders)
+
+
+def test_what_is_not_finite_is_null_in_json_and_nan_in_csv(tmp_path):
+    nan = np.full((1, 3), np.nan, np.float32)
+    history = ff.History(
+        rounds=np.array([1]),
+        evaluations={"test": Evaluation(accuracy=nan, loss=np.full((1, 3), np.inf, np.float32))},
+        ids=np.zeros((1, 2), np.int32),
+        coef=nan[:, :2],
+        active=np.ones((1, 2), bool),
+    )
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        write(tmp_path, {"fedavg": [history]}, {"model": "mlp", "cohort": 2})
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    summary = json.loads((tmp_path / "summary.json").read_text(), parse_constant=refuse)
+    assert summary["rules"]["fedavg"]["accuracy"] == {"mean": None, "std": 0.0, "per_seed": [None]}
+    assert summary["cohort"] == 2
+    assert "nan" in (tmp_path / "summary.csv").read_text()
+
+
+def test_an_edited_checkout_is_recorded_as_dirty(tmp_path, monkeypatch):
+    def git(*words):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+        done = subprocess.run(["git", "-C", str(tmp_path), *identity, *words], capture_output=True, check=True)
+        return done.stdout.decode().strip()
+
+    file = tmp_path / "results.py"
+    file.write_text("first\n")
+    monkeypatch.setattr(results, "__file__", str(file))
+    git("init", "-q")
+    assert results._commit() is None  # not tracked: the package is installed inside somebody else's checkout
+    git("add", "results.py")
+    git("commit", "-qm", "first")
+    git("tag", "-a", "v1", "-m", "v1")
+    assert results._commit() == git("rev-parse", "HEAD")
+    file.write_text("second\n")
+    assert results._commit() == git("rev-parse", "HEAD") + "-dirty"
+
+
+def test_a_git_that_hangs_or_is_not_there_is_no_obstacle(monkeypatch):
+    def hang(*_, timeout, **__):
+        raise subprocess.TimeoutExpired("git", timeout)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    assert results._commit() is None
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", "")
+    assert results._commit() is None
