@@ -21,7 +21,8 @@ def test_the_first_commands_table_is_shown_as_it_is_printed():
     """The headings in order, and below them a full row for each of the rules that are compared by default."""
     headings = r"^ *rule +" + r" +".join(map(re.escape, results.COLUMNS.values())) + "$"
     assert re.search(headings, results.table({}), re.MULTILINE)
-    blocks = re.findall(r"^```\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    blocks = [block for language, block in fenced if not language]
     shown = [block for block in blocks if re.search(headings, block, re.MULTILINE)]
     assert len(shown) == 1
     rows = {cells[0]: cells[1:] for line in shown[0].splitlines() if (cells := line.split())}
