@@ -22,6 +22,7 @@ from fedjax_fair.aggregators import (
     size_softmax,
     term,
 )
+from fedjax_fair.averaging import average_iterates, averaged
 from fedjax_fair.data import FederatedData, partition
 from fedjax_fair.local import local_sgd
 from fedjax_fair.objectives import erm, propfair_objective, proximal, tilted
@@ -64,6 +65,8 @@ __all__ = [
     "aaggff_d",
     "aaggff_s",
     "afl",
+    "average_iterates",
+    "averaged",
     "cpow_d",
     "data",
     "erm",

@@ -159,7 +159,9 @@ def as_model(model: Any) -> Model:
         return _from_nnx(lambda rngs: nnx.clone(model))  # a copy: tracing must not touch the user's
     if isinstance(model, tuple) and len(model) == 2 and all(map(callable, model)):
         init, apply = model
-        if len(inspect.signature(apply).parameters) >= 3:
+        parameters = inspect.signature(apply).parameters
+        required = [p for p in parameters.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+        if "key" in parameters or len(required) >= 3:
             return Model(init, apply)
         return Model(init, lambda params, x, key: apply(params, x))
     if callable(model):

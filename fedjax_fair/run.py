@@ -18,7 +18,7 @@ class History(NamedTuple):
 
     rounds: np.ndarray
     """i64[T_eval]: rounds played when each evaluation was made."""
-    evaluations: dict[str, Evaluation]
+    scores: dict[str, Evaluation]
     """Per split: accuracy and loss, f32[T_eval, N] each."""
     ids: np.ndarray
     """i32[T, S]: the clients of each round."""
@@ -26,27 +26,40 @@ class History(NamedTuple):
     """f32[T, S]: their coefficients; 0 for a client that was not active."""
     active: np.ndarray
     """bool[T, S]: whose update was used."""
+    received_loss: np.ndarray | None
+    """f32[T, S]: loss of the received model on each client's training set; None where the rule does not read it."""
+    downloads: np.ndarray
+    """i32[T]: clients that were sent the model, to train or to be asked for their loss."""
+    evaluations: np.ndarray
+    """i32[T]: per-example losses that clients evaluated for the selector."""
 
     @property
     def accuracy(self) -> np.ndarray:
         """f32[T_eval, N]: every client's metric (in [0, 1] for accuracy) on the first evaluated split."""
-        return np.asarray(next(iter(self.evaluations.values())).accuracy)
+        return np.asarray(next(iter(self.scores.values())).accuracy)
 
     @property
     def loss(self) -> np.ndarray:
         """f32[T_eval, N]: every client's mean loss on the first evaluated split."""
-        return np.asarray(next(iter(self.evaluations.values())).loss)
+        return np.asarray(next(iter(self.scores.values())).loss)
 
 
-@partial(jax.jit, static_argnames=("step", "evaluate", "evaluations", "every"), donate_argnames="state")
+@partial(jax.jit, static_argnames=("step", "evaluate", "deploy", "evaluations", "every"), donate_argnames="state")
 def _play(
-    state: SimState, data: Any, *, step: Callable, evaluate: Callable, evaluations: int, every: int
+    state: SimState,
+    data: Any,
+    *,
+    step: Callable,
+    evaluate: Callable,
+    deploy: Callable,
+    evaluations: int,
+    every: int,
 ) -> tuple[SimState, tuple[Info, dict[str, Evaluation]]]:
     """``evaluations`` times ``every`` rounds and an evaluation, in one program."""
 
     def stretch(state: SimState, _: None) -> tuple[SimState, tuple[Info, dict[str, Evaluation]]]:
         state, info = jax.lax.scan(lambda s, _: step(s, data), state, length=every)
-        return state, (info, evaluate(state.params, data))
+        return state, (info, evaluate(deploy(state), data))
 
     return jax.lax.scan(stretch, state, length=evaluations)
 
@@ -96,9 +109,8 @@ def run(
     played, pieces = int(state.round), []
     with _bar(progress, rounds) as advance:
         for evaluations, length in _chunks(rounds, every, chunk):
-            state, record = _play(
-                state, sim.data, step=sim.step, evaluate=sim.evaluate, evaluations=evaluations, every=length
-            )
+            functions = {"step": sim.step, "evaluate": sim.evaluate, "deploy": sim.deploy}
+            state, record = _play(state, sim.data, **functions, evaluations=evaluations, every=length)
             pieces.append((np.full(evaluations, length), jax.device_get(record)))
             advance(evaluations * length)
             # A copy: the callback may keep the state, but the next chunk's call takes ours apart.
@@ -133,9 +145,9 @@ def _chunks(rounds: int, every: int, chunk: int | None) -> Iterator[tuple[int, i
 def _join(pieces: list[tuple[np.ndarray, Any]], played: int) -> History:
     gaps = np.concatenate([gap for gap, _ in pieces])
     info = [jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), record[0]) for _, record in pieces]
-    ids, coef, active = (np.concatenate(parts) for parts in zip(*info))
+    rounds = jax.tree.map(lambda *parts: np.concatenate(parts), *info)
     scores = jax.tree.map(lambda *parts: np.concatenate(parts), *[record[1] for _, record in pieces])
-    return History(played + np.cumsum(gaps), scores, ids, coef, active)
+    return History(played + np.cumsum(gaps), scores, *rounds)
 
 
 class _bar:

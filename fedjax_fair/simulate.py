@@ -1,7 +1,7 @@
 """One round of federated learning as a pure function, and everything it needs put together and checked."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -47,6 +47,7 @@ def simulation(
     loss: setup.PerExample = losses.softmax_cross_entropy,
     metric: setup.PerExample = losses.accuracy,
     evaluate: Sequence[str] = ("test",),
+    deploy: Callable[[SimState], Params] | None = None,
     client_block: int | str | None = "auto",
     eval_batch: int = 512,
 ) -> Simulation:
@@ -70,6 +71,7 @@ def simulation(
       loss: per-example loss ``(outputs, y) -> f[B]``.
       metric: per-example metric, likewise; reported as accuracy.
       evaluate: the splits that ``sim.evaluate`` scores, the first being the one that the history leads with.
+      deploy: the model to evaluate, of a state; the last iterate by default, ``ff.averaged`` for the mean of all.
       client_block: how many clients train side by side: None for all, 1 for one after another, or a number
         in between. "auto": on a CPU one after another where the model has convolutions or the clients' sizes
         differ much (vmapped clients all wait for the largest), else all.
@@ -137,13 +139,20 @@ def simulation(
             return jax.vmap(one)(ids)
         return jax.lax.map(one, ids, batch_size=block)
 
+    def received_loss(params: Params, data: FederatedData, ids: Array) -> Array:
+        return signals.cohort(just_loss, params, data, data.train, ids, eval_batch, largest)[0]
+
     def step(state: SimState, data: FederatedData) -> tuple[SimState, Info]:
         round_key = jax.random.fold_in(state.key, state.round)
         select_key, train_key, weigh_key, probe_key = jax.random.split(round_key, 4)
 
+        asked: list[tuple[Array, Array]] = []  # whom the selector asked, and for how many losses: its cost
+
         def probe(ids: Array, key: Key | None = None, batch: int | None = None) -> Array:
             if batch is None:
-                return signals.cohort(just_loss, state.params, data, data.train, ids, eval_batch, largest)[0]
+                asked.append((ids, data.train.size[ids].sum()))
+                return received_loss(state.params, data, ids)
+            asked.append((ids, jnp.asarray(ids.shape[0] * batch, jnp.int32)))
             drawn_with = probe_key if key is None else key
             return signals.minibatch(just_loss, state.params, data, ids, drawn_with, batch)[0]
 
@@ -157,7 +166,7 @@ def simulation(
             ids=ids,
             n=data.train.size[ids].astype(jnp.result_type(float)),
             active=context.available(ids),
-            loss=probe(ids),
+            loss=received_loss(state.params, data, ids),
             train_loss=trace.loss,
             train_loss_std=trace.loss_std,
             accuracy=accuracy,
@@ -182,7 +191,16 @@ def simulation(
             aggregator=weights,
             selector=selector.observe(chosen, report),
         )
-        return after, Info(ids, coef, report.active)
+        beside = [(~(who[:, None] == ids[None, :]).any(1)).sum() for who, _ in asked]
+        info = Info(
+            ids=ids,
+            coef=coef,
+            active=report.active,
+            loss=report.loss if "loss" in read else None,
+            downloads=jnp.asarray(ids.shape[0] + sum(beside), jnp.int32),
+            evaluations=jnp.asarray(sum(count for _, count in asked), jnp.int32),
+        )
+        return after, info
 
     def evaluation(params: Params, data: FederatedData) -> dict[str, Evaluation]:
         return OrderedDict(  # JAX sorts the keys of a plain dict, and the history leads with the first split
@@ -190,7 +208,11 @@ def simulation(
             for name in splits
         )
 
-    return Simulation(init, step, evaluation, data)
+    return Simulation(init, step, evaluation, deploy or _last_iterate, data)
+
+
+def _last_iterate(state: SimState) -> Params:
+    return state.params
 
 
 def _weighted_sum(coef: Array, stacked: Array) -> Array:

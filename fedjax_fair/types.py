@@ -174,6 +174,12 @@ class Info(NamedTuple):
     """f32[S]: the coefficient of each, 0 where it was not active."""
     active: Array
     """bool[S]: whose update was used."""
+    loss: Array | None
+    """f32[S]: the received model's loss on each client's training set; None where the rule does not read it."""
+    downloads: Array
+    """i32[]: clients that were sent the model: the cohort, and those that the selector asked for a loss besides."""
+    evaluations: Array
+    """i32[]: per-example losses that clients evaluated for the selector."""
 
 
 class Evaluation(NamedTuple):
@@ -194,6 +200,8 @@ class Simulation(NamedTuple):
     """``(state, data) -> (state, info)``: one round."""
     evaluate: Callable[[Params, Any], dict[str, Evaluation]]
     """``(params, data) -> {split: evaluation}``."""
+    deploy: Callable[[SimState], Params]
+    """``state -> params``: the model to evaluate; the last iterate unless the user asked for another."""
     data: Any
     """The :class:`~fedjax_fair.data.FederatedData` that ``step`` and ``evaluate`` expect."""
 

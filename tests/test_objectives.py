@@ -61,3 +61,134 @@ def test_mu_may_be_swept():
 def test_a_mu_that_is_not_a_nonnegative_number_is_one_sentence(mu, got):
     with pytest.raises(ValueError, match=f"^mu must be [^\n]+, got {got}$"):
         ff.proximal(mu)
+
+
+# TERM on examples
+
+
+def value_and_slope(objective, losses, mask=MASK):
+    return jax.value_and_grad(objective)(jnp.asarray(losses, jnp.float32), mask, PARAMS, ANCHOR)
+
+
+@pytest.mark.parametrize("t", [-2.0, -0.3, 0.5, 3.0])
+def test_tilted_is_the_log_mean_exp_and_its_gradient_the_softmax(t):
+    value, slope = value_and_slope(ff.tilted(t), LOSSES)
+    kept = np.array([1.0, 5.0, 3.0])
+    powers = np.exp(t * kept)
+    assert float(value) == pytest.approx(np.log(powers.mean()) / t, rel=1e-5)
+    np.testing.assert_allclose(np.asarray(slope)[[0, 1, 3]], powers / powers.sum(), rtol=1e-4, atol=1e-7)
+    assert slope[2] == 0
+
+
+@pytest.mark.parametrize("t", [0.0, 1e-9])
+def test_tilted_without_tilt_is_erm(t):
+    for ours, wanted in zip(value_and_slope(ff.tilted(t), LOSSES), value_and_slope(ff.erm, LOSSES)):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("t", [1e-5, 1e-3, -1e-3])
+def test_a_small_tilt_adds_half_the_variance(t):
+    """mean + t Var / 2 + O(t^2), to the last bits of float32: no 0 / 0 on the way to t = 0."""
+    value, slope = value_and_slope(ff.tilted(t), LOSSES)
+    kept = np.array([1.0, 5.0, 3.0])
+    assert float(value) == pytest.approx(3 + t * kept.var() / 2, abs=1e-5)
+    np.testing.assert_allclose(np.asarray(slope)[[0, 1, 3]], (1 + t * (kept - 3)) / 3, atol=1e-5)
+
+
+@pytest.mark.parametrize(("t", "extreme"), [(100.0, 1200.0), (-100.0, 0.0)])
+def test_tilted_does_not_overflow(t, extreme):
+    """Losses of 1e3 in float32; equal losses are returned as they are."""
+    value, slope = value_and_slope(ff.tilted(t), [1000.0, 0, 5, 1200], jnp.array([True, True, False, True]))
+    assert float(value) == pytest.approx(extreme, abs=0.02)  # log(3) / t
+    np.testing.assert_allclose(slope, np.array([1000.0, 0, 5, 1200]) == extreme, atol=1e-6)
+    value, slope = value_and_slope(ff.tilted(t), np.full(4, 1234.5))
+    assert float(value) == 1234.5
+    np.testing.assert_allclose(slope, MASK / 3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("objective", [ff.tilted(0.7), ff.tilted(0.0), ff.propfair_objective()])
+def test_padding_changes_neither_value_nor_gradient(objective):
+    for padding in (jnp.nan, jnp.inf, 1e30):
+        value, slope = value_and_slope(objective, LOSSES.at[2].set(padding))
+        wanted, wanted_slope = value_and_slope(objective, LOSSES)
+        assert float(value) == float(wanted)
+        np.testing.assert_array_equal(slope, wanted_slope)
+        assert slope[2] == 0
+    value, slope = value_and_slope(objective, LOSSES, jnp.zeros(4, bool))
+    assert float(value) == 0
+    np.testing.assert_array_equal(slope, 0)
+
+
+def test_the_tilt_may_be_swept():
+    values = jax.jit(jax.vmap(lambda t: ff.tilted(t)(LOSSES, MASK, PARAMS, ANCHOR)))(jnp.array([0.0, 1.0, -1.0]))
+    alone = [float(ff.tilted(t)(LOSSES, MASK, PARAMS, ANCHOR)) for t in (0.0, 1.0, -1.0)]
+    np.testing.assert_allclose(values, alone, rtol=1e-6)
+    assert values[2] < values[0] < values[1]
+
+
+@pytest.mark.parametrize(("t", "got"), [(float("nan"), "nan"), (None, "None"), ("1", "'1'")])
+def test_a_tilt_that_is_not_a_number_is_one_sentence(t, got):
+    with pytest.raises(ValueError, match=f"^t must be a number, got {got}$"):
+        ff.tilted(t)
+
+
+# PropFair
+
+
+def propfair_at(loss, **settings):
+    return value_and_slope(ff.propfair_objective(**settings), np.full(4, loss), jnp.ones(4, bool))
+
+
+@pytest.mark.parametrize("huber", [False, True])
+def test_propfair_is_a_logarithm_up_to_the_switch(huber):
+    for loss in (0.0, 1.0, 4.7):
+        value, slope = propfair_at(loss, huber=huber)
+        assert float(value) == pytest.approx(-np.log(1 - loss / 5), rel=1e-5)
+        assert float(slope.sum()) == pytest.approx(1 / (5 - loss), rel=1e-5)
+
+
+@pytest.mark.parametrize("loss", [4.81, 5.0, 5.2, 100.0])
+def test_propfair_is_a_line_beyond_the_switch(loss):
+    """No NaN where the logarithm has none to give: at M itself and above."""
+    value, slope = propfair_at(loss)
+    assert float(value) == pytest.approx(loss / 5, rel=1e-5)
+    assert float(slope.sum()) == pytest.approx(1 / 5, rel=1e-5)
+    value, slope = propfair_at(loss, huber=True)
+    assert float(value) == pytest.approx(-np.log(0.2 / 5) + (loss - 4.8) / 0.2, rel=1e-4)
+    assert float(slope.sum()) == pytest.approx(1 / 0.2, rel=1e-5)
+
+
+def test_only_the_huber_form_is_smooth_at_the_switch():
+    gaps = {}
+    for huber in (False, True):
+        (low, low_slope), (high, high_slope) = (propfair_at(loss, huber=huber) for loss in (4.7999, 4.8001))
+        gaps[huber] = float(high - low), float(high_slope.sum() - low_slope.sum())
+    np.testing.assert_allclose(gaps[True], [0.0002 / 0.2, 0], atol=5e-3)
+    np.testing.assert_allclose(gaps[False], [4.8 / 5 + np.log(0.2 / 5), 1 / 5 - 1 / 0.2], atol=5e-3)
+
+
+@pytest.mark.parametrize("settings", [{"M": 0}, {"M": -1.0}, {"epsilon": 0.0}, {"M": "five"}])
+def test_propfair_settings_are_positive_numbers(settings):
+    for factory in (ff.propfair_objective, ff.propfair):
+        with pytest.raises(ValueError, match=rf"^{next(iter(settings))} must be "):
+            factory(**settings)
+
+
+# Compositions
+
+
+def test_objectives_compose():
+    tilted = float(ff.tilted(0.5)(LOSSES, MASK, PARAMS, ANCHOR))
+    value = ff.proximal(0.1, base=ff.tilted(0.5))(LOSSES, MASK, PARAMS, ANCHOR)
+    assert float(value) == pytest.approx(tilted + 0.1 / 2 * SQUARES)
+    gradient = jax.grad(ff.proximal(0.1, base=ff.tilted(0.5)))(LOSSES, MASK, PARAMS, ANCHOR)
+    np.testing.assert_allclose(gradient, jax.grad(ff.tilted(0.5))(LOSSES, MASK, PARAMS, ANCHOR), rtol=1e-6)
+    assert 3 < tilted < 5
+    value = ff.propfair_objective(10.0, base=ff.tilted(0.5))(LOSSES, MASK, PARAMS, ANCHOR)
+    assert float(value) == pytest.approx(-np.log(1 - tilted / 10), rel=1e-5)
+
+
+def test_propfair_wraps_the_users_own_objective():
+    method = ff.propfair(10.0)
+    value = method.objective(twice)(LOSSES, MASK, PARAMS, ANCHOR)
+    assert float(value) == pytest.approx(-np.log(1 - 6 / 10), rel=1e-5)

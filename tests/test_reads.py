@@ -35,6 +35,8 @@ TABLE = {
 }
 
 OTHER_CHOICES = {  # settings that change what is read
+    "fedavg": (ff.fedavg("uniform"), ()),
+    "propfair": (ff.propfair(weighting="uniform"), ()),
     "term-uniform": (ff.term(weighting="uniform"), ("loss",)),
     "term-authors": (ff.term(variant="authors"), ("loss",)),
     "fedmgda_plus": (ff.fedmgda_plus(prior="size"), ("n", "gram")),

@@ -60,11 +60,11 @@ def test_the_history_holds_every_round_and_every_evaluation(whole, sim):
     state, history = whole
     assert history.rounds.tolist() == [2, 4, 6, 7]
     assert history.ids.shape == history.coef.shape == history.active.shape == (7, 3)
-    assert list(history.evaluations) == ["validation", "test"]
+    assert list(history.scores) == ["validation", "test"]
     assert history.accuracy.shape == history.loss.shape == (4, 5)
-    assert np.array_equal(history.accuracy, history.evaluations["validation"].accuracy)
-    assert np.array_equal(history.loss, history.evaluations["validation"].loss)
-    assert not np.array_equal(history.loss, history.evaluations["test"].loss)
+    assert np.array_equal(history.accuracy, history.scores["validation"].accuracy)
+    assert np.array_equal(history.loss, history.scores["validation"].loss)
+    assert not np.array_equal(history.loss, history.scores["test"].loss)
     assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(history))
     assert int(state.round) == 7
 
@@ -72,7 +72,7 @@ def test_the_history_holds_every_round_and_every_evaluation(whole, sim):
 def test_the_last_evaluation_is_of_the_model_that_comes_back(whole, sim):
     state, history = whole
     for split, evaluation in sim.evaluate(state.params, sim.data).items():
-        np.testing.assert_allclose(history.evaluations[split].loss[-1], evaluation.loss, rtol=1e-5)
+        np.testing.assert_allclose(history.scores[split].loss[-1], evaluation.loss, rtol=1e-5)
 
 
 def test_the_coefficients_are_the_rules(whole):

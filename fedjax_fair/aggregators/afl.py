@@ -42,7 +42,8 @@ def afl(lr: Array | float = 0.1) -> Aggregator:
          lambda stays on the simplex;
       2. lambda becomes exactly 0 for many clients; a cohort with less than 1e-12 of the mass is averaged
          uniformly and lambda is left alone;
-      3. the model is the last iterate, as in the authors' plots; the theory is about the average of all.
+      3. the model is the last iterate; the theory is about the average of all, which any rule can have:
+         ``simulation(..., server_optimizer=ff.average_iterates(), deploy=ff.averaged)``.
 
     Differs from the code of q-FFL's authors in: their projection is off by one in its threshold.
 

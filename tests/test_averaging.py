@@ -1,0 +1,66 @@
+"""Iterate averaging: the mean of the models is judged, the last one is trained on."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from contract import golden, make_report
+
+import fedjax_fair as ff
+
+
+def federation(**options):
+    data = ff.data.synthetic(n_clients=6, seed=0, max_size=60)
+    return ff.simulation(
+        ff.models.logistic_regression(),
+        data,
+        aggregator=ff.afl(0.1),
+        trainer=ff.local_sgd(optax.sgd(0.1), batch_size=20),
+        **options,
+    )
+
+
+def test_the_deployed_model_is_the_mean_of_all_iterates():
+    sim = federation(server_optimizer=ff.average_iterates(), deploy=ff.averaged)
+    state, step = sim.init(jax.random.key(0)), jax.jit(sim.step)
+    models = []
+    for _ in range(4):
+        state, _ = step(state, sim.data)
+        models.append(state.params)
+    mean = jax.tree.map(lambda *leaves: sum(leaves) / 4, *models)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), ff.averaged(state), mean)
+
+
+def test_training_is_that_of_the_wrapped_optimiser():
+    plain, _ = ff.run(federation(server_optimizer=optax.adam(0.1)), 0, 4)
+    wrapped, _ = ff.run(federation(server_optimizer=ff.average_iterates(optax.adam(0.1)), deploy=ff.averaged), 0, 4)
+    jax.tree.map(np.testing.assert_array_equal, plain.params, wrapped.params)
+
+
+def test_the_history_is_of_the_mean():
+    last = ff.run(federation(server_optimizer=ff.average_iterates()), 0, 6, eval_every=3)[1]
+    mean = ff.run(federation(server_optimizer=ff.average_iterates(), deploy=ff.averaged), 0, 6, eval_every=3)[1]
+    assert not np.allclose(last.loss, mean.loss)
+
+
+def test_deploying_the_mean_needs_a_mean():
+    with pytest.raises(ValueError, match=r"averaged needs server_optimizer=ff\.average_iterates"):
+        ff.run(federation(deploy=ff.averaged), 0, 1)
+
+
+def test_afl_with_averaging_is_the_authors_model():
+    with jax.enable_x64(True):
+        for case in golden("afl")["cases"]:
+            rule, optimizer = ff.afl(case["lr_lambda"]), ff.average_iterates()
+            w = jnp.asarray(case["w0"], jnp.float64)
+            server, weights = optimizer.init(w), rule.init(jnp.ones(len(case["rounds"][0]["losses"])))
+            for played in case["rounds"]:
+                updates = -np.asarray(played["deltas"], np.float64)
+                report = make_report(0, np.arange(len(updates)))
+                losses = jnp.asarray(played["losses"], jnp.float64)
+                report = report._replace(loss=losses, n=jnp.ones_like(losses))
+                coef, weights = rule.weigh(weights, report, jax.random.key(0))
+                move, server = optimizer.update(-(coef @ updates), server, w)
+                w = w + move
+                np.testing.assert_allclose(server.average, played["w_avg"], atol=1e-8)
