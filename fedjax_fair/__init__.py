@@ -27,6 +27,7 @@ from fedjax_fair.data import FederatedData, partition
 from fedjax_fair.local import local_sgd
 from fedjax_fair.objectives import erm, propfair_objective, proximal, tilted
 from fedjax_fair.reads import reads
+from fedjax_fair.regret import Ledger, ledger
 from fedjax_fair.run import History, run
 from fedjax_fair.selectors import cpow_d, pow_d, rpow_d, size_proportional, ucb_cs, uniform
 from fedjax_fair.simulate import simulation
@@ -56,6 +57,7 @@ __all__ = [
     "FederatedData",
     "History",
     "Info",
+    "Ledger",
     "Method",
     "Report",
     "Selector",
@@ -77,6 +79,7 @@ __all__ = [
     "fedmgda_plus",
     "fedprox",
     "fedsgd",
+    "ledger",
     "local_sgd",
     "loss_proportional",
     "loss_softmax",

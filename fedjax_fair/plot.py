@@ -236,6 +236,20 @@ def accuracy_and_fairness(curves: Curves, band: str = "range") -> "tuple[Axes, A
 
 
 @_paper()
+def regret(ledgers: Mapping[str, Any], ax: "Axes | None" = None) -> "Axes":
+    """Regret over rounds of ``{name: ledger}`` (:func:`fedjax_fair.ledger`), each with its published bound, thin.
+
+    The vertical axis is logarithmic: bounds are far above what happens.
+    """
+    ax = _axes(ax, 2.4)
+    for i, (name, account) in enumerate(_named(ledgers).items()):
+        ax.plot(account.rounds, np.maximum(account.regret, 1e-3), label=name, **_style(i))
+        ax.plot(account.rounds, account.bound, **{**_style(i), "linewidth": 0.7}, label=f"{name}, bound")
+    ax.set(xlabel="Round", ylabel="Regret (nats)", yscale="log")
+    _legend_above(ax, grow=True)
+    return ax
+
+
 def save(drawn: "Figure | Axes | Sequence[Axes]", path: str | Path) -> Path:
     """Write a figure, given itself or Axes of it, in the format that the suffix of ``path`` names.
 

@@ -1,0 +1,74 @@
+"""The regret ledger, and the rules' regret against their published bounds."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contract import make_report
+from scipy.optimize import minimize
+
+import fedjax_fair as ff
+from fedjax_fair.regret import best_fixed
+
+T = 2_000
+
+
+def losses(name: str, n: int) -> np.ndarray:
+    rng, quiet = np.random.default_rng(0), np.full((T, n), 0.2)
+    if name == "random":
+        return rng.gamma(1, 1, (T, n))
+    if name == "stationary":
+        return np.linspace(0.1, 3, n) * rng.uniform(0.9, 1.1, (T, n))
+    if name == "switching":
+        quiet[: T // 2, 0] = quiet[T // 2 :, 1] = 5
+    else:  # where following the leader is always a round late
+        quiet[::2, 0] = quiet[1::2, 1] = 5
+        quiet[0, 0] = 2.5
+    return quiet
+
+
+@pytest.mark.parametrize("n", [5, 10, 50])
+@pytest.mark.parametrize("name", ["random", "stationary", "switching", "follow-the-leader"])
+@pytest.mark.parametrize("rule", [ff.aaggff_s, ff.aaggff_d])
+def test_regret_stays_under_the_published_bound(rule, name, n):
+    account = ff.ledger(rule(), losses(name, n).astype(np.float32), points=2)
+    assert account.rounds.tolist() == [T // 2, T]
+    assert (account.slack < 1).all()
+    assert (account.regret <= account.bound).all()
+    assert (account.measured_bound <= account.bound * (1 + 1e-6)).all()
+
+
+def test_the_account_by_hand():
+    """Two clients, three rounds, everything written out."""
+    x = np.array([[1.0, 3.0], [2.0, 2.0], [4.0, 1.0]])
+    account = ff.ledger(ff.aaggff_d("exponential"), jnp.asarray(x, jnp.float32), cdf="exponential", points=3)
+    rule, state, spent = ff.aaggff_d("exponential"), None, []
+    state = rule.init(jnp.ones(2))
+    r = 1 - np.exp(-x / x.mean(1, keepdims=True))
+    for t in range(3):
+        spent.append(-np.log(1 + float(np.asarray(state.p) @ r[t])))
+        report = make_report(0, [0, 1])._replace(loss=jnp.asarray(x[t], jnp.float32))
+        state = rule.weigh(state, report, None)[1]
+    np.testing.assert_allclose(account.loss, np.cumsum(spent), rtol=1e-5)
+    grid = np.linspace(0, 1, 20_001)
+    values = -np.log(1 + r @ np.stack([grid, 1 - grid])).sum(0)
+    assert account.best[-1] - account.slack[-1] <= values.min() <= account.best[-1] + 1e-6
+
+
+def test_the_best_fixed_weights_and_their_gap():
+    r = np.random.default_rng(1).uniform(0, 1, (200, 6))
+    p, value, gap = best_fixed(r, tolerance=1e-6)
+
+    def total(q: np.ndarray) -> float:
+        return float(-np.log1p(r @ (np.abs(q) / np.abs(q).sum())).sum())
+
+    found = minimize(total, np.full(6, 1 / 6), method="Nelder-Mead", options={"maxiter": 20_000, "fatol": 1e-10})
+    assert p.sum() == pytest.approx(1)
+    assert gap <= 1e-6
+    assert value <= found.fun + 1e-5
+
+
+def test_only_online_rules_have_an_account():
+    with pytest.raises(ValueError, match="ledger takes an online rule"):
+        ff.ledger(ff.fedavg(), np.ones((3, 2)))
+    with pytest.raises(ValueError, match=r"losses must be \[T, N\], got shape \(3,\)"):
+        ff.ledger(ff.aaggff_d(), np.ones(3))
