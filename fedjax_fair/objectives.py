@@ -38,13 +38,15 @@ def tilted(t: Array | float) -> Objective:
     def objective(losses: Array, mask: Array, params: Params, anchor: Params) -> Array:
         del params, anchor
         mean = masked_mean(losses, mask)
-        # Around the mean: exact for equal losses, and no 0 / 0 but at t = 0 itself.
-        excess = jnp.where(mask, losses - mean, 0)
-        small = jnp.abs(jnp.asarray(t, losses.dtype)) < 1e-6
-        safe = jnp.where(small, 1, t)
+        # Around the mean: exact for equal losses. A small tilt goes through expm1, whose rounding is relative.
+        tilt = jnp.asarray(t, losses.dtype)
+        bent = jnp.where(mask, tilt * (losses - mean), 0)
+        slight = jnp.abs(bent).max() < 1
+        near = jnp.log1p(masked_mean(jnp.expm1(jnp.where(slight, bent, 0)), mask))
         count = jnp.maximum(mask.sum(), 1).astype(losses.dtype)
-        bent = (logsumexp(safe * excess, where=mask) - jnp.log(count)) / safe
-        return mean + jnp.where(small | ~mask.any(), 0, bent)
+        far = logsumexp(bent, where=mask) - jnp.log(count)
+        excess = jnp.where(slight, near, jnp.where(mask.any(), far, 0))
+        return mean + excess / jnp.where(tilt == 0, 1, tilt)
 
     return objective
 

@@ -116,9 +116,20 @@ def mean_action(policy, s):
     return (s @ layers["Dense_3"]["kernel"] + layers["Dense_3"]["bias"][None, :])[:, 0]
 
 
+ADAM = optax.adam(1e-2, eps=1e-5)
+
+
 @jax.jit
-def score_of(policy, s, noise, active):
-    """grad log N(a; mu(s), I) at the action that was drawn."""
+def ascend(policy, moments, advantage, trace):
+    step, moments = ADAM.update(jax.tree.map(lambda e: -advantage * e, trace), moments)
+    return optax.apply_updates(policy, step), moments
+
+
+@jax.jit
+def score_of(policy, made, key):
+    """grad log N(a; mu(s), I) at the action that is drawn, and that action."""
+    s, active = features(made, SIZES.sum()), made.active
+    noise = jnp.stack([jax.random.normal(jax.random.fold_in(key, i), ()) for i in COHORT])
     action = mean_action(policy, s) + noise
 
     def log_density(policy):
@@ -134,10 +145,10 @@ def in_float64(tree):
 @pytest.mark.parametrize(("discount", "baseline"), [(0.0, None), (0.6, 0.8)])
 def test_a_reward_is_credited_to_the_actions_before_it(discount, baseline):
     """REINFORCE by hand over four rounds: the reward of round t meets the score of round t - 1 (and earlier)."""
-    with jax.enable_x64(True):
-        rule, adam = ff.pg_ffl(1e-2, discount, baseline), optax.adam(1e-2, eps=1e-5)
-        state = scrambled(rule.init(jnp.asarray(SIZES, jnp.float64), KEY))
-        policy, moments, play = state.policy, adam.init(state.policy), jax.jit(rule.weigh)
+    with jax.enable_x64(True), toy.optimized(False):
+        rule = ff.pg_ffl(1e-2, discount, baseline)
+        state = scrambled(jax.jit(rule.init)(jnp.asarray(SIZES, jnp.float64), KEY))
+        policy, moments, play = state.policy, ADAM.init(state.policy), jax.jit(rule.weigh)
         trace = average = None
         for t in range(4):
             made, key = in_float64(report(t, active=[1, t != 1, 1, 1])), jax.random.key(t)
@@ -147,11 +158,9 @@ def test_a_reward_is_credited_to_the_actions_before_it(discount, baseline):
                 spread = np.abs(accuracy[:, None] - accuracy).sum() / (2 * accuracy.size**2 * accuracy.mean())
                 reward = -accuracy.mean() * np.log(spread)
                 advantage = reward - (0 if baseline is None or average is None else average)
-                step, moments = adam.update(jax.tree.map(lambda e: -advantage * e, trace), moments)  # noqa: B023
-                policy = optax.apply_updates(policy, step)
+                policy, moments = ascend(policy, moments, advantage, trace)
                 average = reward if average is None else 0.8 * average + 0.2 * reward
-            noise = jnp.stack([jax.random.normal(jax.random.fold_in(key, i), ()) for i in COHORT])
-            score, action = score_of(policy, features(made, SIZES.sum()), noise, made.active)
+            score, action = score_of(policy, made, key)
             weights = np.where(made.active, np.exp(action), 0)
             assert_allclose(coef, weights / weights.sum(), rtol=1e-8)
             trace = score if trace is None else jax.tree.map(lambda e, g: discount * e + g, trace, score)

@@ -56,7 +56,7 @@ def test_the_account_by_hand():
 
 def test_the_best_fixed_weights_and_their_gap():
     r = np.random.default_rng(1).uniform(0, 1, (200, 6))
-    p, value, gap = best_fixed(r, tolerance=1e-6)
+    p, value, gap = best_fixed(r, tolerance=1e-6, iterations=50_000)
 
     def total(q: np.ndarray) -> float:
         return float(-np.log1p(r @ (np.abs(q) / np.abs(q).sum())).sum())

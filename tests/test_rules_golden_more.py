@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import toy
 from contract import golden, stack
 from numpy.testing import assert_allclose
 
@@ -17,7 +18,7 @@ KEY = jax.random.key(0)
 
 @pytest.fixture(scope="module", autouse=True)
 def float64():
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), toy.optimized(False):
         yield
 
 

@@ -24,6 +24,12 @@ PARTIAL = random_report(3, 5, active=[1, 0, 1, 1, 1])
 SAME = {"rtol": 1e-5, "atol": 1e-7}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compile_fast():
+    with toy.optimized(False):
+        yield
+
+
 def share(values):
     values = np.asarray(values, np.float64)
     return values / values.sum()
@@ -31,8 +37,7 @@ def share(values):
 
 def with_updates(updates, **changes):
     """A report of clients 0, 1, ... who send these vectors."""
-    updates = np.asarray(updates, np.float32)
-    made = make_report(0, range(min(len(updates), N)))
+    updates, made = np.asarray(updates, np.float32), make_report(0, range(2))
     made = jax.tree.map(lambda v: jnp.resize(v, (len(updates), *v.shape[1:])), made)
     made = made._replace(ids=jnp.arange(len(updates), dtype=jnp.int32), updates=jnp.asarray(updates))
     made = made._replace(gram=made.updates @ made.updates.T, active=jnp.ones(len(updates), bool))
@@ -68,12 +73,9 @@ def test_one_rule_is_another(rule, same, report):
     assert_allclose(coefficients(rule, report), coefficients(same, report), **SAME)
 
 
-def test_reweighted_by_propfairs_transform_is_its_first_order_form():
-    coef = coefficients(ff.reweighted(lambda F: -jnp.log(5 - F)), everybody(LOSS))
-    assert_allclose(coef, share(1 / (5 - LOSS)), rtol=1e-5)
-
-
-def test_loss_proportional_is_just_that():
+def test_the_first_order_forms_are_just_that():
+    propfair = ff.reweighted(lambda F: -jnp.log(5 - F))
+    assert_allclose(coefficients(propfair, everybody(LOSS)), share(1 / (5 - LOSS)), rtol=1e-5)
     assert_allclose(coefficients(ff.loss_proportional(), everybody(LOSS)), share(LOSS), rtol=1e-5)
     assert_allclose(coefficients(ff.loss_softmax(), everybody(LOSS)), share(np.exp(LOSS)), rtol=1e-5)
 
@@ -240,12 +242,11 @@ def test_fedfv_keeps_the_length_and_follows_the_losses_not_the_slots(alpha, acti
 def test_two_conflicting_clients_are_projected_off_each_other():
     """By hand: d_0 = (1, 0) and d_1 = (-1, 1) become (1/2, 1/2) and (0, 1), or stay where they are kept."""
     report = with_updates([[1.0, 0], [-1, 1]], loss=[1, 2])
-    g = np.array([0.25, 0.75])
-    wanted = g / np.linalg.norm(g) * 0.5
-    assert_allclose(compiled(ff.fedfv)(0.0, report) @ np.asarray(report.updates), wanted, rtol=1e-5)
-    g = np.array([-0.25, 0.75])  # the client with the largest loss is kept as it is
-    wanted = g / np.linalg.norm(g) * 0.5
-    assert_allclose(compiled(ff.fedfv)(0.5, report) @ np.asarray(report.updates), wanted, rtol=1e-5)
+    for alpha, mean in ((0.0, [0.25, 0.75]), (0.5, [-0.25, 0.75])):  # 0.5 keeps the client of the largest loss
+        wanted = np.array(mean) / np.linalg.norm(mean) * 0.5
+        assert_allclose(compiled(ff.fedfv)(alpha, report) @ np.asarray(report.updates), wanted, rtol=1e-5)
+    opposite = with_updates([[1.0, 2], [-1, -2]], loss=[1, 2])  # nothing is left
+    assert_array_equal(compiled(ff.fedfv)(0.0, opposite), 0)
 
 
 def test_opposite_updates_stop_fedfv():
@@ -259,9 +260,6 @@ def test_a_memory_that_would_not_fit_is_refused_in_one_sentence():
         jax.eval_shape(transform.init, params)
     fits = jax.eval_shape(transform.init, {"w": jax.ShapeDtypeStruct((1000, 1000), jnp.float32)})
     assert fits.updates["w"].shape == (10, 100, 1000, 1000)
-
-
-# Rules that change the client's work, in whole rounds
 
 
 def after_one_round(rule, trainer, data, start):

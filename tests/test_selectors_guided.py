@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import toy
 from contract import LOSS, SIZES, N, make_context, random_report
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chisquare
@@ -15,6 +16,12 @@ import fedjax_fair as ff
 from fedjax_fair.types import Context
 
 KEY = jax.random.key(0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compile_fast():
+    with toy.optimized(False):
+        yield
 
 
 def context(losses, asked=None):

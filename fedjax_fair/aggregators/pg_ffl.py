@@ -65,7 +65,7 @@ def pg_ffl(
     nothing; the last layer starts at zero, so an untrained agent is then uniform FedAvg.
 
     Args:
-      beta: step size of the policy's Adam; not stated in the paper.
+      beta: step size of the policy's Adam (whose epsilon is 1e-5 here); not stated in the paper.
       discount: of the rewards to go, in [0, 1); the paper's listing has one step, which is 0.
       baseline: decay of a moving average of the rewards that is subtracted from them, in [0, 1); None for none.
         Without it every reward is positive, and all actions are reinforced, good ones more.

@@ -40,7 +40,7 @@ def ucb_cs(m: int, gamma: Array | float = 0.7, literal_alg1: bool = False) -> Se
 
     Args:
       m: clients per round.
-      gamma: discount per round, in [0, 1]; .7 in the paper.
+      gamma: discount per round, in [0, 1]; .7 in the paper. 0 forgets everybody outside the last cohort.
       literal_alg1: follow Algorithm 1 to the letter: only the cohort's indices are computed anew and the whole
         list is multiplied by gamma, so that an idle client's index decays, where by Eq. 4-7 its bonus grows.
 
