@@ -1,8 +1,10 @@
 """The command line: ``fedjax-fair list | run | compare``."""
 
 import contextlib
+import dataclasses
 import difflib
 import io
+import os
 import re
 import shlex
 import sys
@@ -22,7 +24,16 @@ Settings may also come from a file: fedjax-fair run SETTINGS.toml [flags]. Flags
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. A wrong call ends in one sentence on standard error and exit status 2."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        act(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+    except BrokenPipeError:  # "fedjax-fair list | head": the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def act(given: list[str]) -> None:
+    """Do what the words of the command line say."""
     try:
         experiment, rules = read_command(given)
         if experiment is None:
@@ -114,8 +125,6 @@ def explain(given: list[str], defaults: dict[str, Any]) -> None:
 
 def flags(default: Any, prefix: str = "--") -> dict[str, Any]:
     """Every flag that sets a field of the dataclass instance ``default``, with the field's type."""
-    import dataclasses
-
     found: dict[str, Any] = {"--help": bool, "-h": bool}
     for field in dataclasses.fields(default):
         name, value = field.name.replace("_", "-"), getattr(default, field.name)
@@ -144,7 +153,7 @@ def sentence(box: str) -> str:
 def set_up(experiment: Any, rules: tuple[str, ...]) -> tuple[Any, Path]:
     """Check everything, build the simulations, claim the results folder."""
     from fedjax_fair.config import dump_toml
-    from fedjax_fair.experiment import prepare
+    from fedjax_fair.experiment import prepare, without_effect
     from fedjax_fair.results import claim_folder, new_folder, write_atomically
 
     plan = prepare(experiment, rules)
@@ -152,7 +161,10 @@ def set_up(experiment: Any, rules: tuple[str, ...]) -> tuple[Any, Path]:
         folder = new_folder(Path("runs") / f"{experiment.dataset}-{time.strftime('%Y%m%d-%H%M%S')}")
     else:
         folder = claim_folder(experiment.out, experiment.overwrite)
-    write_atomically(folder / "config.toml", dump_toml(experiment))
+    for setting, reason in without_effect(experiment, rules):
+        print(f"fedjax-fair: {setting} has no effect: {reason}", file=sys.stderr)
+    kept = dataclasses.replace(experiment, out=None, overwrite=False, cohort=plan.cohort)
+    write_atomically(folder / "config.toml", dump_toml(kept))
     return plan, folder
 
 

@@ -1,6 +1,7 @@
 """From settings to simulations: every choice checked before any training starts."""
 
 import ast
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import optax
 from fedjax_fair import data as sources
 from fedjax_fair import registry
 from fedjax_fair.checks import check_choice, check_count, check_range, lookup
-from fedjax_fair.config import SETTLED, Experiment, settings_for
+from fedjax_fair.config import SETTLED, Experiment, factories, settings_for
 from fedjax_fair.data import FederatedData
 from fedjax_fair.local import local_sgd
 from fedjax_fair.models import Model
@@ -101,12 +102,29 @@ def prepare(experiment: Experiment, rules: tuple[str, ...]) -> Plan:
             data,
             aggregator=method,
             trainer=trainer,
-            selector=build_selector(experiment, cohort, data.n_clients),
+            selector=build_selector(experiment, cohort),
             server_optimizer=optax.sgd(experiment.server_lr),
         )
         for text, method in methods.items()
     }
     return Plan(experiment, data, model_name, cohort, simulations)
+
+
+def without_effect(experiment: Experiment, rules: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Settings that differ from their defaults but belong to something that is not used, each with the reason."""
+    images, named = experiment.dataset in IMAGES, {parse_rule(rule)[0] for rule in rules}
+    used = named | {experiment.dataset, experiment.objective, experiment.selector}
+    used |= {experiment.partition} if images else set()
+    used |= set(registry.MODELS) if experiment.model == "auto" else {experiment.model}
+    default, found = type(experiment)(), []
+    for group in (field.name for field in dataclasses.fields(experiment) if field.name in factories()):
+        before = dataclasses.asdict(getattr(default, group))
+        for name, value in settings_for(experiment, group).items():
+            if group not in used and value != before[name]:
+                found.append((f"{group}.{name}", f"this run has no {group}"))
+    if not images and experiment.partition != default.partition:
+        found.append(("partition", f"{experiment.dataset} has clients of its own"))
+    return found
 
 
 def _settings(experiment: Experiment, name: str) -> dict[str, Any]:
@@ -120,12 +138,9 @@ def build_objective(experiment: Experiment) -> Objective:
     return erm if name == "erm" else registry.OBJECTIVES[name](**_complete(experiment, name, registry.OBJECTIVES))
 
 
-def build_selector(experiment: Experiment, cohort: int, n_clients: int) -> Selector:
-    """The selector that the experiment names; power-of-choice asks twice the cohort by default."""
-    name, settings = experiment.selector, _settings(experiment, experiment.selector)
-    if name in ("pow_d", "cpow_d"):
-        settings.setdefault("d", min(2 * cohort, n_clients))
-    return registry.SELECTORS[name](cohort, **settings)
+def build_selector(experiment: Experiment, cohort: int) -> Selector:
+    """The selector that the experiment names."""
+    return registry.SELECTORS[experiment.selector](cohort, **_settings(experiment, experiment.selector))
 
 
 def _complete(experiment: Experiment, name: str, table: Mapping[str, Any]) -> dict[str, Any]:

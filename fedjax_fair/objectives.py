@@ -21,7 +21,9 @@ def erm(losses: Array, mask: Array, params: Params, anchor: Params) -> Array:
 
 
 def tilted(t: Array | float) -> Objective:
-    r"""TERM on the examples of a batch: :math:`\frac1t \log \operatorname{mean}_i e^{t\, \ell_i}`.
+    r"""TERM on the examples of a batch: a mean that is tilted towards the largest losses.
+
+    .. math:: \frac1t \log \operatorname{mean}_i e^{t\, \ell_i}
 
     Towards the largest losses for t > 0, the smallest for t < 0. ``t = 0`` is :func:`erm`.
 
@@ -98,7 +100,9 @@ def check_propfair(M: Array | float, epsilon: Array | float) -> None:
 
 
 def proximal(mu: Array | float = 0.1, base: Objective = erm) -> Objective:
-    r"""FedProx's local objective: :math:`\text{base} + \tfrac{\mu}{2} \|v - w_t\|^2`.
+    r"""FedProx's local objective: a pull towards the received model besides the loss.
+
+    .. math:: \text{base} + \tfrac{\mu}{2} \|v - w_t\|^2
 
     Its gradient adds :math:`\mu (v - w_t)` to every step. ``mu = 0`` is ``base``.
 

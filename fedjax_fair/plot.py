@@ -250,6 +250,7 @@ def regret(ledgers: Mapping[str, Any], ax: "Axes | None" = None) -> "Axes":
     return ax
 
 
+@_paper()
 def save(drawn: "Figure | Axes | Sequence[Axes]", path: str | Path) -> Path:
     """Write a figure, given itself or Axes of it, in the format that the suffix of ``path`` names.
 

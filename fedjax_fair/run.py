@@ -33,6 +33,10 @@ class History(NamedTuple):
     evaluations: np.ndarray
     """i32[T]: per-example losses that clients evaluated for the selector."""
 
+    def __repr__(self) -> str:
+        scored = ", ".join(f"{name} {list(np.shape(s.accuracy))}" for name, s in self.scores.items())
+        return f"History({len(self.ids)} rounds of {self.ids.shape[1]} clients; accuracy and loss on {scored})"
+
     @property
     def accuracy(self) -> np.ndarray:
         """f32[T_eval, N]: every client's metric (in [0, 1] for accuracy) on the first evaluated split."""

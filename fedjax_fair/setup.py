@@ -77,6 +77,22 @@ def check_outputs(net: Model, params: Params, data: FederatedData, loss: PerExam
             raise ValueError(f"{name} must return one value per example, [2] for two, got shape {values.shape}")
 
 
+def check_weights(result: Any, cohort: int) -> tuple[Array, Any]:
+    """What an aggregator's ``weigh`` must return: ``(coefficients f[S], state)``."""
+    if not isinstance(result, tuple) or len(result) != 2 or jnp.shape(result[0]) != (cohort,):
+        got = jnp.shape(result[0]) if isinstance(result, tuple) and result else type(result).__name__
+        raise ValueError(f"weigh must return (coefficients [{cohort}], state), got {got}")
+    return result
+
+
+def check_ids(result: Any, cohort: int) -> tuple[Array, Any]:
+    """What a selector's ``select`` must return: ``(ids i32[S], state)``."""
+    if not isinstance(result, tuple) or len(result) != 2 or jnp.shape(result[0]) != (cohort,):
+        got = jnp.shape(result[0]) if isinstance(result, tuple) and result else type(result).__name__
+        raise ValueError(f"select must return (ids [{cohort}], state), got {got}")
+    return result
+
+
 def local_work(net: Model, method: Method, trainer: Any, loss: PerExample) -> tuple[Train, LossFn]:
     """The trainer after the method's override, and the loss that it differentiates."""
     train = trainer if method.local is None else method.local(trainer)

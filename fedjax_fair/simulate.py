@@ -157,7 +157,7 @@ def simulation(
             return signals.minibatch(just_loss, state.params, data, ids, drawn_with, batch)[0]
 
         context = Context(state.round, data.n_clients, probe, lambda ids: jnp.ones(ids.shape, bool))
-        ids, chosen = selector.select(state.selector, select_key, context)
+        ids, chosen = setup.check_ids(selector.select(state.selector, select_key, context), selector.cohort)
         updates, trace = train_cohort(state.params, data, ids, train_key, state.round)
         accuracy = signals.cohort(
             just_metric, state.params, data, data.validation, ids, eval_batch, largest_validation
@@ -174,7 +174,9 @@ def simulation(
             updates=updates,
         )
         report = drop_failures(report, read)
-        coef, weights = method.aggregator.weigh(state.aggregator, report, weigh_key)
+        coef, weights = setup.check_weights(
+            method.aggregator.weigh(state.aggregator, report, weigh_key), selector.cohort
+        )
         report, coef = drop_coefficients(report, coef)
         moved = jax.tree.map(lambda u: -_weighted_sum(coef, u), report.updates)
         moved, server_state = server.update(moved, state.server, state.params, report=report)

@@ -142,11 +142,11 @@ def unstack(tree, count: int):
 
 
 def make_context(n_clients: int, round: int = 0) -> Context:
-    """What the engine hands to a selector, with losses 0, 1, 2, ... and everybody available."""
+    """What the engine hands to a selector: everybody available, all losses equal, so that chance decides."""
     return Context(
         jnp.int32(round),
         n_clients,
-        lambda ids, key=None, batch=None: ids.astype(jnp.float32),
+        lambda ids, key=None, batch=None: jnp.ones(ids.shape),
         lambda ids: ids >= 0,
     )
 

@@ -163,3 +163,20 @@ def test_finished_rules_survive_a_crash(tmp_path, monkeypatch, capsys):
         main(["compare", *SMALL, "--seeds", "1", "--out", str(out), "--algorithms", "fedavg", "afl"])
     assert list(json.loads((out / "summary.json").read_text())["rules"]) == ["fedavg"]
     capsys.readouterr()
+
+
+def test_a_setting_of_something_unused_is_remarked_on(tmp_path, capsys):
+    flags = ["--fedmaba.alpha", ".3", "--partition", "dirichlet", "--afl.lr", ".2", "--seeds", "1"]
+    main(["compare", *SMALL, *flags, "--out", str(tmp_path / "o"), "--algorithms", "afl"])
+    printed = capsys.readouterr().err
+    assert "fedmaba.alpha has no effect: this run has no fedmaba" in printed
+    assert "partition has no effect: synthetic has clients of its own" in printed
+    assert "afl.lr has no effect" not in printed
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly():
+    done = subprocess.run(
+        f"{sys.executable} -m fedjax_fair list | head -1", shell=True, capture_output=True, text=True, check=False
+    )
+    assert "Rules" in done.stdout
+    assert done.stderr == ""

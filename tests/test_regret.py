@@ -72,3 +72,10 @@ def test_only_online_rules_have_an_account():
         ff.ledger(ff.fedavg(), np.ones((3, 2)))
     with pytest.raises(ValueError, match=r"losses must be \[T, N\], got shape \(3,\)"):
         ff.ledger(ff.aaggff_d(), np.ones(3))
+
+
+def test_the_plot_shows_each_rule_and_its_bound(tmp_path):
+    x = losses("switching", 5).astype(np.float32)[:400]
+    ax = ff.plot.regret({"S": ff.ledger(ff.aaggff_s(), x), "D": ff.ledger(ff.aaggff_d(), x)})
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["S", "S, bound", "D", "D, bound"]
+    assert ff.plot.save(ax, tmp_path / "regret.png").stat().st_size > 5_000

@@ -28,10 +28,13 @@ def test_what_is_not_finite_is_null_in_json_and_nan_in_csv(tmp_path):
     nan = np.full((1, 3), np.nan, np.float32)
     history = ff.History(
         rounds=np.array([1]),
-        evaluations={"test": Evaluation(accuracy=nan, loss=np.full((1, 3), np.inf, np.float32))},
+        scores={"test": Evaluation(accuracy=nan, loss=np.full((1, 3), np.inf, np.float32))},
         ids=np.zeros((1, 2), np.int32),
         coef=nan[:, :2],
         active=np.ones((1, 2), bool),
+        received_loss=None,
+        downloads=np.array([2]),
+        evaluations=np.array([0]),
     )
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -33,6 +33,11 @@ class FederatedData(NamedTuple):
     test: Split
     normalizer: Normalizer | None = None
 
+    def __repr__(self) -> str:
+        counts = "/".join(str(split.rows.shape[0]) for split in (self.train, self.validation, self.test))
+        shapes = ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(self.x))
+        return f"FederatedData({self.n_clients} clients, {counts} train/validation/test examples, x {shapes})"
+
     @property
     def n_clients(self) -> int:
         """N."""

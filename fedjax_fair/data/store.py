@@ -40,7 +40,10 @@ def check_labels(y: Any, name: str) -> np.ndarray:
     """Return class labels as i32 and float targets as they are; ValueError for NaN and negative labels."""
     y = np.asarray(y)
     if y.ndim == 0 or y.size == 0 or not (y.dtype.kind in "biu" or jnp.issubdtype(y.dtype, jnp.floating)):
-        raise ValueError(f"{name} must be a non-empty array of labels or targets, got {y.dtype}{list(y.shape)}")
+        hint = ": number the names, np.unique(y, return_inverse=True)[1]" if y.dtype.kind in "USO" else ""
+        raise ValueError(
+            f"{name} must be a non-empty array of labels or targets, got {y.dtype}{list(y.shape)}{hint}"
+        )
     if y.dtype.kind not in "biu":
         if not np.isfinite(y).all():
             first = int(np.argwhere(~np.isfinite(y))[0, 0])

@@ -5,7 +5,7 @@ from fedjax_fair.selectors.pow_d import choose_among
 from fedjax_fair.types import Selector
 
 
-def cpow_d(m: int, d: int, batch: int = 50) -> Selector:
+def cpow_d(m: int, d: int | None = None, batch: int = 50) -> Selector:
     r"""Power-of-choice with each candidate's loss estimated on one random minibatch.
 
     .. math:: S = \operatorname{top}_m \Big\{\frac1b \sum_{\xi \in \xi_k} f(w, \xi) : k \in A\Big\}
@@ -15,7 +15,7 @@ def cpow_d(m: int, d: int, batch: int = 50) -> Selector:
 
     Args:
       m: clients that train.
-      d: candidates, at least m.
+      d: candidates, at least m; 2 m by default (N where that is more than there are).
       batch: b, examples per estimate.
 
     Raises:

@@ -10,7 +10,7 @@ from fedjax_fair.selectors.size_proportional import size_proportional
 from fedjax_fair.types import Context, Key, Selector, State
 
 
-def pow_d(m: int, d: int) -> Selector:
+def pow_d(m: int, d: int | None = None) -> Selector:
     r"""Draw d candidates in proportion to their sizes, ask each for its loss, take the m largest.
 
     .. math:: S = \operatorname{top}_m \{F_k(w) : k \in A\}, \qquad A \text{ of size } d \text{ drawn } \propto n_k
@@ -21,7 +21,7 @@ def pow_d(m: int, d: int) -> Selector:
 
     Args:
       m: clients that train.
-      d: candidates, at least m.
+      d: candidates, at least m; 2 m by default, as in UCB-CS's figures (N where that is more than there are).
 
     Raises:
       ValueError: ``m`` below 1 or ``d`` below ``m``; in ``simulation``, ``d`` above N.
@@ -32,18 +32,23 @@ def pow_d(m: int, d: int) -> Selector:
     return choose_among(m, d, batch=None)
 
 
-def choose_among(m: int, d: int, batch: int | None) -> Selector:
+def choose_among(m: int, d: int | None, batch: int | None) -> Selector:
     """:func:`pow_d` (``batch=None``) and :func:`cpow_d`."""
     check_count("m", m)
-    check_count("d", d, low=m)
-    candidates = size_proportional(d)
+    if d is not None:
+        check_count("d", d, low=m)
+
+    def init(sizes: Array, key: Key | None = None) -> State:
+        return size_proportional(m).init(sizes, key)
 
     def select(state: State, key: Key, context: Context) -> tuple[Array, State]:
-        if d > context.n_clients:
-            raise ValueError(f"d must be from m to the {context.n_clients} clients, got {d}")
+        n = context.n_clients
+        if d is not None and d > n:
+            raise ValueError(f"d must be from m to the {n} clients, got {d}")
         draw_key, probe_key, tie_key = jax.random.split(key, 3)
+        candidates = size_proportional(min(2 * m, n) if d is None else d)
         among, state = candidates.select(state, draw_key, context)
         losses = context.probe(among, probe_key, batch)
         return among[top(losses, m, tie_key)], state
 
-    return Selector(candidates.init, select, observe, m)
+    return Selector(init, select, observe, m)
