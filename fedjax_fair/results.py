@@ -46,7 +46,8 @@ def summarize(histories: list[History]) -> dict[str, np.ndarray]:
     for history in histories:
         row = metrics.summary(history.accuracy[-1], loss=history.loss[-1])
         means = np.nanmean(history.accuracy, axis=1)
-        per_seed.append(row | {"peak": 100 * means.max(), "left_out": (~history.active).sum()})
+        cost = {"downloads": history.downloads.mean(), "evaluations": history.evaluations.mean()}  # a round
+        per_seed.append(row | {"peak": 100 * means.max(), "left_out": (~history.active).sum()} | cost)
     return {key: np.array([float(row[key]) for row in per_seed]) for key in per_seed[0]}
 
 

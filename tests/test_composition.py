@@ -1,0 +1,80 @@
+"""Any selector with any rule, any objective and any server optimiser: one program, two seeds, three rounds."""
+
+import itertools
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedjax_fair as ff
+from fedjax_fair import registry
+
+N, S = 4, 2
+OBJECTIVES = {
+    "erm": ff.erm,
+    "tilted": ff.tilted(1.0),
+    "propfair": ff.propfair_objective(5.0),
+    "proximal": ff.proximal(0.1),
+}
+SERVERS = {"sgd": optax.sgd(1.0), "adam": optax.adam(0.01)}
+EVERYTHING = [*itertools.product(registry.AGGREGATORS, registry.SELECTORS, OBJECTIVES, SERVERS)]
+
+
+def pairwise() -> list[tuple[str, ...]]:
+    """Every pair of choices at least once: all rules x selectors, objectives and servers taking turns."""
+    chosen = []
+    for (i, rule), (j, selector) in itertools.product(
+        enumerate(registry.AGGREGATORS), enumerate(registry.SELECTORS)
+    ):
+        objective, server = [*OBJECTIVES][(i + j) % 4], [*SERVERS][(i + j // 2) % 2]
+        chosen.append((rule, selector, objective, server))
+    return chosen
+
+
+CASES = EVERYTHING if os.environ.get("COMPOSITION") == "full" else pairwise()
+
+
+@pytest.fixture(scope="module")
+def data():
+    x = np.random.default_rng(0).normal(size=(80, 3)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(int)
+    return ff.FederatedData.from_arrays(x, y, client_id=np.arange(80) % N)
+
+
+def test_the_cases_hold_every_pair_of_choices():
+    columns = (registry.AGGREGATORS, registry.SELECTORS, OBJECTIVES, SERVERS)
+    for a, b in itertools.combinations(range(4), 2):
+        assert {(case[a], case[b]) for case in CASES} == {*itertools.product(columns[a], columns[b])}
+
+
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_three_rounds_of_two_seeds_in_one_program(case, data):
+    rule, selector, objective, server = case
+    cohort = N if rule == "aaggff_s" else S  # which refuses less than everybody
+    sim = ff.simulation(
+        ff.models.logistic_regression(classes=2),
+        data,
+        aggregator=registry.make_rule(rule, learning_rate=0.1),
+        selector=registry.SELECTORS[selector](cohort),
+        trainer=ff.local_sgd(optax.sgd(0.1), steps=2, batch_size=5, objective=OBJECTIVES[objective]),
+        server_optimizer=SERVERS[server],
+    )
+
+    def play(key, data):
+        return jax.lax.scan(lambda state, _: sim.step(state, data), sim.init(key), length=3)
+
+    keys = jax.random.split(jax.random.key(0), 2)
+    # Unoptimised code: this test is about composing, not about speed.
+    program = jax.jit(jax.vmap(play, in_axes=(0, None)))
+    state, info = program.lower(keys, data).compile({"xla_backend_optimization_level": 0})(keys, data)
+    for leaf in jax.tree.leaves((state.params, state.server, info.coef, info.loss)):
+        assert jnp.isfinite(leaf).all()
+    assert state.round.tolist() == [3, 3]
+    assert info.coef.shape == info.ids.shape == (2, 3, cohort)
+    assert info.active.all()
+    assert all(len(set(ids)) == cohort for ids in info.ids.reshape(-1, cohort).tolist())
+    moved = jax.tree.map(lambda a, b: jnp.abs(a[0] - b[0]).max(), state.params, jax.vmap(sim.init)(keys).params)
+    assert max(jax.tree.leaves(moved)) > 0
