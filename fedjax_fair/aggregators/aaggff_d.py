@@ -65,22 +65,22 @@ def aaggff_d(cdf: CDF = "weibull", variant: Variant = "paper") -> Aggregator:
         del key
         seen, n = report.active, state.p.shape[0]
         p = state.p
-        share = seen.sum().astype(p.dtype) / n
+        C = seen.sum().astype(p.dtype) / n
         if variant == "repo":
-            p = jnp.where(state.round == 0, share, p)
-        share = jnp.where(share > 0, share, 1)  # nobody came: every response is the (zero) mean
-        heard = share * responses(report.loss, seen, cdf, variant)
-        mean = masked_mean(heard, seen)
-        rest = jnp.full((n,), mean)
-        own = (heard - mean) / share
-        estimate = scatter(rest, report.ids, mean + own if variant == "paper" else own, seen)
-        scale = 1 + mean * p.sum()
+            p = jnp.where(state.round == 0, C, p)
+        C = jnp.where(C > 0, C, 1)  # nobody came: every response is the mean, 0
+        r = C * responses(report.loss, seen, cdf, variant)
+        r_bar = masked_mean(r, seen)
+        r_bar_1 = jnp.full((n,), r_bar)
+        own = (r - r_bar) / C
+        r_hat = scatter(r_bar_1, report.ids, r_bar + own if variant == "paper" else own, seen)
+        scale = 1 + r_bar * p.sum()
         # The second term is the same for every client: the softmax ignores it, the regret does not.
-        g = -estimate / scale + mean * (p @ (estimate - rest)) / jnp.square(scale)
-        gradient = state.gradient + g
+        g = -r_hat / scale + r_bar * (p @ (r_hat - r_bar_1)) / jnp.square(scale)
+        G = state.gradient + g
         t = (state.round + 1).astype(p.dtype)
-        rate = jnp.sqrt(jnp.log(float(n))) / ((2 + share) * jnp.sqrt(t + 1))
-        p = softmax(-rate * gradient, jnp.ones((n,), bool))
-        return normalize(p[report.ids], seen), AAggFFDState(state.round + 1, p, gradient)
+        rate = jnp.sqrt(jnp.log(float(n))) / ((2 + C) * jnp.sqrt(t + 1))
+        p = softmax(-rate * G, jnp.ones((n,), bool))
+        return normalize(p[report.ids], seen), AAggFFDState(state.round + 1, p, G)
 
     return Aggregator(init, weigh)

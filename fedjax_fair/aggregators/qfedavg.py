@@ -60,15 +60,16 @@ def q_ffl(
     def weigh(state: QFedAvgState, report: Report, key: Key) -> tuple[Array, QFedAvgState]:
         del key
         seen, loss = report.active, getattr(report, signal)
-        curvature = jnp.asarray(lipschitz(state.round) if callable(lipschitz) else lipschitz, loss.dtype)
+        L = jnp.asarray(lipschitz(state.round) if callable(lipschitz) else lipschitz, loss.dtype)
         log_loss = jnp.log(jnp.where(seen, jnp.maximum(loss, 0), 0) + 1e-10)
         top = jnp.max(log_loss, where=seen, initial=-jnp.inf)
         top = jnp.where(seen.any(), top, 0)
-        power = jnp.where(seen, jnp.exp(q * (log_loss - top)), 0)  # F_k^q, the largest being 1
-        # A vanishing loss makes this huge (1e10 at most, by the lift above); the step then vanishes.
-        slope = jnp.exp((q - 1) * log_loss - q * top)
-        bend = q * curvature * jnp.where(seen, jnp.diagonal(report.gram), 0) * slope
-        total = (bend + power).sum()
-        return power / jnp.where(total > 0, total, 1), QFedAvgState(state.round + 1)
+        F_q = jnp.where(seen, jnp.exp(q * (log_loss - top)), 0)  # F_k^q, the largest being 1
+        # h_k / L = F_q + h_1. A vanishing loss makes F_k^(q-1) huge (1e10 at most, by the lift above):
+        # the step then vanishes.
+        F_q1 = jnp.exp((q - 1) * log_loss - q * top)
+        h_1 = q * L * jnp.where(seen, jnp.diagonal(report.gram), 0) * F_q1
+        h = (h_1 + F_q).sum()
+        return F_q / jnp.where(h > 0, h, 1), QFedAvgState(state.round + 1)
 
     return Aggregator(init, weigh)
