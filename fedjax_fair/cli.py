@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Union
 
+import tyro
+
 DEFAULT_RULES = ("fedavg", "fedprox", "qfedavg", "afl", "fedmaba", "aaggff_d")
 COMPARE = """Train several rules on the same data, seeds and initial models; print and keep the paper's table.
 
@@ -20,6 +22,16 @@ Settings may also come from a file: fedjax-fair compare SETTINGS.toml [flags]. F
 RUN = """Train one rule; print and keep its results.
 
 Settings may also come from a file: fedjax-fair run SETTINGS.toml [flags]. Flags win over the file."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Listing:
+    """What rules, selectors, objectives, models and partitions there are."""
+
+    names: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Only these, such as fedmaba; everything by default."""
+    markdown: bool = False
+    """Print the table of the documentation instead."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -36,8 +48,8 @@ def act(given: list[str]) -> None:
     """Do what the words of the command line say."""
     try:
         experiment, rules = read_command(given)
-        if experiment is None:
-            show_list()
+        if isinstance(experiment, Listing):
+            show_list(experiment)
             return
         plan, folder = set_up(experiment, rules)
     except ValueError as error:
@@ -48,11 +60,14 @@ def act(given: list[str]) -> None:
 
 def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
     """The settings of ``run`` or ``compare``, and the rules they name."""
-    import tyro
-
     from fedjax_fair.config import experiment_class, load_toml
 
-    rules_type = Annotated[tuple[str, ...], tyro.conf.arg(help="Rules, as name or name:setting=value,...")]
+    rules_type = Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(
+            help="Rules, as name, name:setting=value,... or with a selector of their own: fedavg@pow_d:d=20"
+        ),
+    ]
     one_type = Annotated[str, tyro.conf.arg(help="The rule, as name or name:setting=value,...")]
     classes = {
         "run": experiment_class("Run", [("aggregator", one_type, "fedavg")], RUN),
@@ -65,7 +80,7 @@ def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
     commands = {
         name: Annotated[kind, tyro.conf.subcommand(name, default=defaults[name])] for name, kind in classes.items()
     }
-    listing = Annotated[None, tyro.conf.subcommand("list", description="Rules, selectors, models and partitions.")]
+    listing = Annotated[Listing, tyro.conf.subcommand("list")]
     choice: Any = Union[(*commands.values(), listing)]
     complaint = io.StringIO()
     try:
@@ -80,11 +95,11 @@ def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
     except SystemExit as stop:
         if not stop.code:  # --help and the completion scripts
             raise
-        explain(given, defaults)
+        explain(given, defaults | {"list": Listing()})
         raise ValueError(sentence(complaint.getvalue())) from None
     print(complaint.getvalue(), end="", file=sys.stderr)
-    if experiment is None:
-        return None, ()
+    if isinstance(experiment, Listing):
+        return experiment, ()
     return experiment, (experiment.aggregator,) if hasattr(experiment, "aggregator") else experiment.algorithms
 
 
@@ -97,11 +112,10 @@ def explain(given: list[str], defaults: dict[str, Any]) -> None:
     from fedjax_fair.checks import check_choice
     from fedjax_fair.config import from_words
 
-    commands = (*defaults, "list")
     if not given:
-        raise ValueError(f"command must be one of {', '.join(commands)}, got nothing")
-    command = check_choice("command", given[0], commands)
-    known = flags(defaults[command]) if command in defaults else {}
+        raise ValueError(f"command must be one of {', '.join(defaults)}, got nothing")
+    command = check_choice("command", given[0], defaults)
+    known = flags(defaults[command])
     uses: list[tuple[str, list[str]]] = [("", [])]
     for word in given[1:]:
         if re.match("--?[A-Za-z]", word):
@@ -109,14 +123,11 @@ def explain(given: list[str], defaults: dict[str, Any]) -> None:
             uses.append((flag, [value] if equals else []))
         else:
             uses[-1][1].append(word)
-    for stray in uses[0][1]:
-        file = ", or first a settings file that ends in .toml" if known else ""
-        raise ValueError(f"{command} takes {'' if known else 'no '}flags{file}, got {stray!r}")
+    for stray in uses[0][1] if command != "list" else ():
+        raise ValueError(f"{command} takes flags, or first a settings file that ends in .toml, got {stray!r}")
     for flag, words in uses[1:]:
         plain = flag.replace("_", "-")
         if plain not in known:
-            if not known:
-                raise ValueError(f"{command} takes no flags, got {flag!r}")
             near = difflib.get_close_matches(plain.lstrip("-"), [name.lstrip("-") for name in known], n=1)
             hint = f"did you mean --{near[0]}?" if near else f"fedjax-fair {command} --help lists them all"
             raise ValueError(f"{command} has no flag {flag}; {hint}")
@@ -127,6 +138,8 @@ def flags(default: Any, prefix: str = "--") -> dict[str, Any]:
     """Every flag that sets a field of the dataclass instance ``default``, with the field's type."""
     found: dict[str, Any] = {"--help": bool, "-h": bool}
     for field in dataclasses.fields(default):
+        if field.name == "names":  # positional
+            continue
         name, value = field.name.replace("_", "-"), getattr(default, field.name)
         if dataclasses.is_dataclass(value):
             found |= flags(value, f"{prefix}{name}.")
@@ -198,35 +211,28 @@ def train(plan: Any, folder: Path, command: list[str]) -> None:
     notes.print(f"Results in {folder}")
 
 
-def show_list() -> None:
-    """Print the registry: rules with what they read and their hyper-parameters, then the rest."""
+def show_list(listing: Listing) -> None:
+    """Print the cards of the registry: what each factory does, optimises, reads, its settings and its source.
+
+    Raises:
+      ValueError: a name that is not in the registry.
+    """
     from rich.console import Console
-    from rich.table import Column, Table
 
-    from fedjax_fair import registry
+    from fedjax_fair import cards
+    from fedjax_fair.checks import check_choice
     from fedjax_fair.experiment import DATASETS
-    from fedjax_fair.reads import reads
 
-    def column(heading: str) -> Column:
-        return Column(heading, overflow="fold")  # a long word goes on in the next line, nothing is cut
-
-    console = Console()
-    rules = Table(
-        *map(column, ("rule", "reads", "hyper-parameters", "what it does")), title="Rules", title_justify="left"
-    )
-    for name, factory in registry.AGGREGATORS.items():
-        signals = ", ".join(reads(registry.make_rule(name, learning_rate=0.1))) or "nothing"
-        rules.add_row(name, signals, registry.defaults(factory), registry.summary(factory))
-    console.print(rules)
-    groups: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("Selectors", registry.SELECTORS),
-        ("Objectives", registry.OBJECTIVES),
-        ("Models", registry.MODELS),
-        ("Partitions", registry.PARTITIONS),
-    )
-    for title, group in groups:
-        made = Table(*map(column, ("name", "settings", "what it does")), title=title, title_justify="left")
-        for name, factory in group.items():
-            made.add_row(name, registry.defaults(factory), registry.summary(factory))
-        console.print(made)
-    console.print(f"Datasets: {', '.join(DATASETS)}")
+    if listing.markdown:
+        print(cards.as_markdown(), end="")
+        return
+    known = [name for group in cards.GROUPS.values() for name in group]
+    for name in listing.names:
+        check_choice("name", name, known)
+    width = min(Console().width, 110)
+    for title, group in cards.GROUPS.items():
+        asked = [factory for name, factory in group.items() if not listing.names or name in listing.names]
+        if asked:
+            print(f"{title}\n" + "\n".join(cards.as_text(cards.card(factory), width) for factory in asked) + "\n")
+    if not listing.names:
+        print(f"Datasets: {', '.join(DATASETS)}")

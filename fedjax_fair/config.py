@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from fedjax_fair import registry
+from fedjax_fair.cards import argument_help
 from fedjax_fair.checks import check_choice
 from fedjax_fair.data import synthetic
 
@@ -94,14 +95,6 @@ def settings_class(factory: Callable[..., Any]) -> type:
     made = dataclasses.make_dataclass(factory.__name__, fields, frozen=True, kw_only=True)
     made.__doc__ = registry.summary(factory)
     return made
-
-
-def argument_help(factory: Callable[..., Any]) -> dict[str, str]:
-    """The ``Args:`` section of a docstring, by argument."""
-    import docstring_parser
-
-    parsed = docstring_parser.parse(inspect.getdoc(factory) or "")
-    return {p.arg_name: registry.plain((p.description or "").replace("\n", " ")) for p in parsed.params}
 
 
 def factories() -> dict[str, Callable[..., Any]]:

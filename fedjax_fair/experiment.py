@@ -34,12 +34,28 @@ class Plan(NamedTuple):
     """By the rule as the user wrote it, such as "fedmaba" or "fedmaba:alpha=0.8"."""
 
 
-def parse_rule(text: str) -> tuple[str, dict[str, Any]]:
-    """Read ``name`` or ``name:setting=value,setting=value`` as the name and its settings.
+class Entry(NamedTuple):
+    """What ``rule:setting=value,...@selector:setting=value,...`` names; the second half may be missing."""
+
+    rule: str
+    settings: dict[str, Any]
+    selector: str | None
+    selector_settings: dict[str, Any]
+
+
+def parse_rule(text: str) -> Entry:
+    """Read ``name`` or ``name:setting=value,...``, either followed by ``@selector`` of the same form or not.
 
     Raises:
       ValueError: not of this form.
     """
+    rule, at, selector = text.partition("@")
+    if at and not selector:
+        raise ValueError(f"algorithms takes rule@selector, got {text!r}")
+    return Entry(*_parse(rule), *(_parse(selector) if at else (None, {})))
+
+
+def _parse(text: str) -> tuple[str, dict[str, Any]]:
     name, colon, rest = text.partition(":")
     settings = {}
     for piece in rest.split(",") if colon else ():
@@ -77,11 +93,12 @@ def prepare(experiment: Experiment, rules: tuple[str, ...]) -> Plan:
         check_range(name, getattr(experiment, name), 0, open_low=True)
     parsed = {text: parse_rule(text) for text in rules}
     methods = {
-        text: registry.make_rule(name, _settings(experiment, name) | settings, learning_rate=experiment.lr)
-        for text, (name, settings) in parsed.items()
+        text: registry.make_rule(e.rule, _settings(experiment, e.rule) | e.settings, learning_rate=experiment.lr)
+        for text, e in parsed.items()
     }
     objective = build_objective(experiment)
-    lookup("selector", experiment.selector, registry.SELECTORS)
+    for entry in parsed.values():
+        build_selector(experiment, experiment.cohort or 1, entry)
     check_choice("model", experiment.model, ("auto", *registry.MODELS))
     trainer = local_sgd(
         optax.sgd(experiment.lr),
@@ -102,7 +119,7 @@ def prepare(experiment: Experiment, rules: tuple[str, ...]) -> Plan:
             data,
             aggregator=method,
             trainer=trainer,
-            selector=build_selector(experiment, cohort),
+            selector=build_selector(experiment, cohort, parsed[text]),
             server_optimizer=optax.sgd(experiment.server_lr),
         )
         for text, method in methods.items()
@@ -112,8 +129,9 @@ def prepare(experiment: Experiment, rules: tuple[str, ...]) -> Plan:
 
 def without_effect(experiment: Experiment, rules: tuple[str, ...]) -> list[tuple[str, str]]:
     """Settings that differ from their defaults but belong to something that is not used, each with the reason."""
-    images, named = experiment.dataset in IMAGES, {parse_rule(rule)[0] for rule in rules}
-    used = named | {experiment.dataset, experiment.objective, experiment.selector}
+    images, entries = experiment.dataset in IMAGES, [parse_rule(rule) for rule in rules]
+    used = {entry.rule for entry in entries} | {entry.selector or experiment.selector for entry in entries}
+    used |= {experiment.dataset, experiment.objective}
     used |= {experiment.partition} if images else set()
     used |= set(registry.MODELS) if experiment.model == "auto" else {experiment.model}
     default, found = type(experiment)(), []
@@ -138,9 +156,16 @@ def build_objective(experiment: Experiment) -> Objective:
     return erm if name == "erm" else registry.OBJECTIVES[name](**_complete(experiment, name, registry.OBJECTIVES))
 
 
-def build_selector(experiment: Experiment, cohort: int) -> Selector:
-    """The selector that the experiment names."""
-    return registry.SELECTORS[experiment.selector](cohort, **_settings(experiment, experiment.selector))
+def build_selector(experiment: Experiment, cohort: int, entry: Entry) -> Selector:
+    """The selector of one row of the comparison: its own, or else the experiment's."""
+    name = entry.selector or experiment.selector
+    factory = lookup("selector", name, registry.SELECTORS)
+    known = [setting for setting in registry.settings_of(factory) if setting != "m"]
+    for setting in entry.selector_settings:
+        if not known:
+            raise ValueError(f"{name} takes no settings, got {setting!r}")
+        check_choice(f"setting of {name}", setting, known)
+    return factory(cohort, **(_settings(experiment, name) | entry.selector_settings))
 
 
 def _complete(experiment: Experiment, name: str, table: Mapping[str, Any]) -> dict[str, Any]:

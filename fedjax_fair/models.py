@@ -103,7 +103,11 @@ class CNN(nn.Module):
 
 
 def logistic_regression(classes: int = 10) -> Model:
-    """Multinomial logistic regression on the flattened input, ``x W + b``."""
+    """Multinomial logistic regression on the flattened input, ``x W + b``.
+
+    Args:
+      classes: number of logits.
+    """
     return mlp((), classes)
 
 

@@ -28,7 +28,7 @@ def tilted(t: Array | float) -> Objective:
     Towards the largest losses for t > 0, the smallest for t < 0. ``t = 0`` is :func:`erm`.
 
     Args:
-      t: the tilt.
+      t: the tilt; .1 in the authors' federated experiment.
 
     Raises:
       ValueError: ``t`` is not a number.
@@ -68,8 +68,8 @@ def propfair_objective(
     :math:`-\log(\epsilon / M) + (\ell - M + \epsilon) / \epsilon`.
 
     Args:
-      M: the loss that counts as worthless, above 0.
-      epsilon: distance from M at which the logarithm ends, above 0.
+      M: the loss that counts as worthless, above 0; the authors tune {2, 3, 5}.
+      epsilon: distance from M at which the logarithm ends, above 0; .2 throughout the paper.
       huber: the published objective; the default is the authors' code, on which most tables rest.
       base: the objective inside.
 
@@ -107,7 +107,7 @@ def proximal(mu: Array | float = 0.1, base: Objective = erm) -> Objective:
     Its gradient adds :math:`\mu (v - w_t)` to every step. ``mu = 0`` is ``base``.
 
     Args:
-      mu: strength of the pull towards the received model, >= 0.
+      mu: strength of the pull towards the received model, >= 0; the authors tune it in {.001, .01, .1, .5, 1}.
       base: the objective that the term is added to.
 
     Raises:

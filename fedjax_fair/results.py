@@ -33,10 +33,17 @@ COLUMNS = {
 }
 """Keys of :func:`summarize` and their headings; peak is the best evaluation's mean client accuracy."""
 
+COST = {"downloads": "sent", "evaluations": "asked"}
+"""What selection costs a round; shown where it is more than sending the model to the cohort."""
+
 LEGEND = (
     "Clients' test accuracy after the last round, mean±std over the seeds: its mean,\n"
     "variance, mean of the worst and best 5 % of clients, Gini coefficient and Jain's\n"
     "index; peak is the mean accuracy at its best evaluation."
+)
+COST_LEGEND = (
+    "Selection's cost a round: models sent (to train, and to be asked for a loss),\n"
+    "and examples whose loss was asked for."
 )
 
 
@@ -52,7 +59,7 @@ def summarize(histories: list[History]) -> dict[str, np.ndarray]:
 
 
 def table(runs: Runs) -> str:
-    """Mean and standard deviation over the seeds, a row per rule, as text; 80 columns wide for short names."""
+    """Mean and standard deviation over the seeds, a row per rule, as text."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -61,13 +68,21 @@ def table(runs: Runs) -> str:
     made.add_column("rule", no_wrap=True)
     for heading in COLUMNS.values():
         made.add_column(heading, justify="right", no_wrap=True)
-    for rule, histories in runs.items():
-        measures = summarize(histories)
-        made.add_row(rule, *(_spread(measures[key], 3 if key in ("gini", "jain") else 1) for key in COLUMNS))
+    measured = {rule: summarize(histories) for rule, histories in runs.items()}
+    costly = any((h.downloads > h.ids.shape[1]).any() for histories in runs.values() for h in histories)
+    for heading in COST.values() if costly else ():
+        made.add_column(heading, justify="right", no_wrap=True)
+    for rule, measures in measured.items():
+        cells = [_spread(measures[key], 3 if key in ("gini", "jain") else 1) for key in COLUMNS]
+        made.add_row(rule, *cells, *(f"{measures[key].mean():.0f}" for key in (COST if costly else ())))
     console = Console(width=1000, file=StringIO())  # never cut: a terminal that is too narrow wraps
     with console.capture() as captured:
         console.print(made)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines() if line.strip()) + "\n\n" + LEGEND
+    return (
+        "\n".join(line.rstrip() for line in captured.get().splitlines() if line.strip())
+        + f"\n\n{LEGEND}"
+        + (f"\n{COST_LEGEND}" if costly else "")
+    )
 
 
 def _spread(values: np.ndarray, digits: int) -> str:

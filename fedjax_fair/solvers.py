@@ -39,7 +39,10 @@ def masked_mean(values: Array, where: Array) -> Array:
 
 
 def log_normalize(log_weights: Array, where: Array) -> Array:
-    """Shift log weights so that their exponentials sum to 1 over ``where``."""
+    """Shift log weights so that their exponentials sum to 1 over ``where``.
+
+    Of ``log p + step`` it is the entropic mirror step: p times exp(step), back on the simplex.
+    """
     log_weights = jnp.where(where, log_weights, 0)
     return log_weights - jnp.where(where.any(), logsumexp(log_weights, where=where), 0)
 
@@ -52,6 +55,20 @@ def softmax(logits: Array, where: Array) -> Array:
 def scatter(table: Array, ids: Array, values: Array, where: Array) -> Array:
     """Write ``values`` to ``table[ids]`` where ``where`` holds; padding slots write nowhere."""
     return table.at[jnp.where(where, ids, table.shape[0])].set(values, mode="drop")
+
+
+def bisect(beyond: Callable[[Array], Array], inside: Array, outside: Array, steps: int) -> tuple[Array, Array]:
+    """Halve ``steps`` times the interval in which the monotone condition ``beyond`` changes.
+
+    Returns the last point where it did not hold and the last where it did; the ends themselves are never asked.
+    """
+
+    def halve(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+        middle = (bracket[0] + bracket[1]) / 2
+        held = beyond(middle)
+        return jnp.where(held, bracket[0], middle), jnp.where(held, middle, bracket[1])
+
+    return jax.lax.fori_loop(0, steps, halve, (inside, outside))
 
 
 def project_simplex(y: Array, where: Array, radius: Array | float = 1.0) -> Array:
@@ -76,13 +93,10 @@ def project_box_simplex(y: Array, low: Array, high: Array, where: Array) -> Arra
     """
     low, high, y = jnp.where(where, low, 0), jnp.where(where, high, 0), centre(y, where)
 
-    def shrink(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
-        lo, hi = bracket
-        mid = (lo + hi) / 2
-        too_much = jnp.clip(y - mid, low, high).sum() > 1
-        return jnp.where(too_much, mid, lo), jnp.where(too_much, hi, mid)
+    def too_much(shift: Array) -> Array:
+        return jnp.clip(y - shift, low, high).sum() > 1
 
-    lo, hi = jax.lax.fori_loop(0, 60, shrink, ((y - high).min(), (y - low).max()))
+    hi, lo = bisect(too_much, (y - low).max(), (y - high).min(), 60)
     return jnp.where(where, jnp.clip(y - (lo + hi) / 2, low, high), 0)
 
 
@@ -140,13 +154,7 @@ def project_kl_ball(log_q: Array, rho: Array | float, where: Array, smallest: fl
         log_p = temper(s)
         return jnp.where(where, jnp.exp(log_p) * (log_p + log_m), 0).sum()
 
-    def halve(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
-        lo, hi = bracket
-        mid = (lo + hi) / 2
-        outside = divergence(mid) > rho
-        return jnp.where(outside, lo, mid), jnp.where(outside, mid, hi)
-
     one = jnp.ones((), log_q.dtype)
-    inside, _ = jax.lax.fori_loop(0, 50, halve, (smallest * one, one))
+    inside, _ = bisect(lambda s: divergence(s) > rho, smallest * one, one, 50)
     s = jnp.where(divergence(one) <= rho, one, inside)
     return temper(jnp.where(rho > 0, s, smallest * one))  # at 0 rounding errors would decide

@@ -142,9 +142,13 @@ def test_any_toml_is_taken_or_refused_in_a_sentence(tmp_path_factory, table):
 
 
 def test_rules_with_settings():
-    assert parse_rule("fedavg") == ("fedavg", {})
-    assert parse_rule("fedmaba:alpha=.8,eta-b=1") == ("fedmaba", {"alpha": 0.8, "eta_b": 1})
-    assert parse_rule("aaggff_d:cdf=normal,variant=repo") == ("aaggff_d", {"cdf": "normal", "variant": "repo"})
-    for broken in ("fedmaba:", "fedmaba:alpha", "fedmaba:=3", "fedmaba:alpha="):
+    assert parse_rule("fedavg") == ("fedavg", {}, None, {})
+    assert parse_rule("fedmaba:alpha=.8,eta-b=1")[:2] == ("fedmaba", {"alpha": 0.8, "eta_b": 1})
+    assert parse_rule("aaggff_d:cdf=normal,variant=repo")[1] == {"cdf": "normal", "variant": "repo"}
+    assert parse_rule("afl@uniform") == ("afl", {}, "uniform", {})
+    assert parse_rule("afl:lr=1@pow_d:d=7") == ("afl", {"lr": 1}, "pow_d", {"d": 7})
+    for broken in ("fedmaba:", "fedmaba:alpha", "fedmaba:=3", "fedmaba:alpha=", "afl@pow_d:", "afl@pow_d:d"):
         with pytest.raises(ValueError, match="algorithms takes name"):
             parse_rule(broken)
+    with pytest.raises(ValueError, match="algorithms takes rule@selector"):
+        parse_rule("afl@")

@@ -31,6 +31,8 @@ def afl(lr: Array | float = 0.1) -> Aggregator:
 
     Reads ``loss`` (received model, before training). ``lr = 0`` is uniform FedAvg.
 
+    Optimises: max over lambda on the simplex of sum_k lambda_k F_k, the largest of the clients' losses.
+
     Args:
       lr: eta_lambda, the step of the ascent, >= 0; FedMABA's tables use {.01, .1, .5, .7}.
 

@@ -20,6 +20,9 @@ def fedavg(weighting: Literal["size", "uniform"] = "size") -> Aggregator:
 
     Reads ``n``.
 
+    Optimises: sum_k n_k F_k / n, the mean loss of all examples; with uniform weights sum_k F_k / N, of all
+    clients.
+
     Args:
       weighting: "size" or "uniform".
 

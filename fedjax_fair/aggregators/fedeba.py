@@ -19,6 +19,8 @@ def fedeba(tau: Array | float = 1.0, prior: Literal["uniform", "size"] = "unifor
     with :math:`\pi` uniform or :math:`\propto n_k`. Reads ``loss`` (received model, before training), and ``n``
     for the size prior. ``tau`` to infinity is FedAvg of the same weighting.
 
+    Optimises: tau log(sum_k pi_k exp(F_k / tau)), a soft maximum of the clients' losses.
+
     Args:
       tau: temperature, above 0; try {.05, .1, .5, 1}.
       prior: "uniform" or "size".

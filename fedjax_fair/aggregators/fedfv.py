@@ -43,6 +43,8 @@ def fedfv(alpha: Array | float = 0.1, tau: int = 0) -> Aggregator | Method:
     Reads ``loss`` (received model, before training) and ``gram``; with tau > 0 also ``updates``. Updates that do
     not conflict, and ``alpha = 1``, give uniform FedAvg. Clients of equal loss are ordered by their slot.
 
+    Optimises: the mean loss of all clients, along directions that raise as few single ones as can be.
+
     Args:
       alpha: share of clients, by largest loss, whose updates are kept as they are, in [0, 1]; the authors try
         {0, .1, .2, 1/3, 1/2, 2/3}.

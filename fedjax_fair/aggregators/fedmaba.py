@@ -36,6 +36,8 @@ def fedmaba(
 
     Reads ``loss`` (received model, before training). ``alpha = 0`` is uniform FedAvg.
 
+    Optimises: alpha max_p sum_k p_k F_k + (1 - alpha) sum_k F_k / N, over p with KL(p, uniform) <= rho.
+
     Args:
       alpha: share of the bandit's weights against the plain average, in [0, 1]; the paper tries .1 to .9.
       eta_b: step of the bandit, >= 0; the paper tries {.1, .3, .5, .7, 1}.

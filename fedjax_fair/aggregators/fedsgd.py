@@ -15,6 +15,8 @@ def fedsgd(weighting: Literal["size", "uniform"] = "size") -> Method:
     The learning rate :math:`\eta`, its schedule and the objective are those of the simulation's
     ``local_sgd``; its epochs, steps and batch size are overridden. Reads ``n``.
 
+    Optimises: as :func:`fedavg`: the mean loss of all examples, or of all clients.
+
     Args:
       weighting: "size" or "uniform", as in :func:`fedavg`.
 

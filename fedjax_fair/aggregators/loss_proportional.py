@@ -16,6 +16,8 @@ def loss_proportional() -> Aggregator:
     The first-order form of minimising :math:`\sum_k F_k^2 / 2`: :func:`reweighted` with phi = F^2 / 2. Losses that
     sum to 0 give the uniform average. Reads ``loss`` (received model, before training).
 
+    Optimises: sum_k F_k^2 / 2.
+
     Source: the notes on q-FFL that ask for "any increasing function of the loss" (Fair Resource Allocation in
     Federated Learning, seminar notes); easyFL.
     """

@@ -16,8 +16,10 @@ def loss_softmax(temperature: Array | float = 1.0) -> Aggregator:
     The same as :func:`term` with t = 1 / T and uniform weighting, and as :func:`fedeba` with tau = T. Reads
     ``loss`` (received model, before training).
 
+    Optimises: T log(sum_k exp(F_k / T)), a soft maximum of the clients' losses.
+
     Args:
-      temperature: T, above 0; infinity would be the uniform average.
+      temperature: T, above 0; 1 in the notes, infinity would be the uniform average.
 
     Raises:
       ValueError: ``temperature`` is not above 0.

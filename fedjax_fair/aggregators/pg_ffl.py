@@ -64,6 +64,8 @@ def pg_ffl(
     Reads ``accuracy``, ``updates``, ``loss``, ``n``. ``deterministic=True`` plays the mean action and learns
     nothing; the last layer starts at zero, so an untrained agent is then uniform FedAvg.
 
+    Optimises: the expected reward -mean(accuracy) log Gini(accuracy), in the policy that draws the weights.
+
     Args:
       beta: step size of the policy's Adam (whose epsilon is 1e-5 here); not stated in the paper.
       discount: of the rewards to go, in [0, 1); the paper's listing has one step, which is 0.

@@ -21,9 +21,11 @@ def propfair(
 
     The local objective is :func:`fedjax_fair.propfair_objective` on every minibatch. Reads ``n`` or nothing.
 
+    Optimises: -sum_k n_k log(M - F_k), proportional fairness of the clients' utilities M - F_k.
+
     Args:
       M: the loss that counts as worthless, above 0; the authors tune {2, 3, 5}.
-      epsilon: where the logarithm is replaced by a line: losses above M - epsilon.
+      epsilon: where the logarithm is replaced by a line: losses above M - epsilon; .2 throughout the paper.
       huber: continue the logarithm smoothly (the published objective), or drop to the slope 1 / M.
       weighting: "size" or "uniform", as in :func:`fedavg`.
 

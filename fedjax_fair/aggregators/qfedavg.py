@@ -29,10 +29,13 @@ def qfedavg(q: Array | float = 1.0, *, lipschitz: Array | float | Callable[[Arra
 
     Reads ``loss`` (received model, before training) and the diagonal of ``gram``. ``q = 0`` is uniform FedAvg.
 
+    Optimises: sum_k F_k^(q + 1) / (q + 1).
+
     Args:
       q: fairness; the paper tries 0 to 15.
-      lipschitz: L, one over the local learning rate: a number, or a function of the round (i32, from 0) for a
-        rate that decays. It is the rule's own argument because a rule never sees the learning rate.
+      lipschitz: L, one over the local learning rate (which the command line sets it to): a number, or a
+        function of the round (i32, from 0) for a rate that decays. It is the rule's own argument because a rule
+        never sees the learning rate.
 
     Raises:
       ValueError: ``q`` is negative, ``lipschitz`` is not above 0.

@@ -21,9 +21,12 @@ def qfedsgd(q: Array | float = 1.0, *, lipschitz: Array | float | Callable[[Arra
 
     Reads ``train_loss`` and the diagonal of ``gram``. ``q = 0`` is FedSGD of uniform weights.
 
+    Optimises: sum_k F_k^(q + 1) / (q + 1).
+
     Args:
       q: fairness; the paper uses 1 on Synthetic(1, 1), up to 15 elsewhere.
-      lipschitz: L, one over the local learning rate: a number, or a function of the round (i32, from 0).
+      lipschitz: L, one over the local learning rate (which the command line sets it to): a number, or a
+        function of the round (i32, from 0).
 
     Raises:
       ValueError: ``q`` is negative, ``lipschitz`` is not above 0; in ``simulation``, a trainer that is not

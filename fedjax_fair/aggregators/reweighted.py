@@ -28,6 +28,8 @@ def reweighted(
 
     Reads ``loss`` (received model, before training), and ``n`` for weighting by size.
 
+    Optimises: sum_k pi_k phi(F_k).
+
     Args:
       phi: differentiable, increasing where the losses are: a scalar to a scalar. A slope below 0 counts as 0.
       weighting: "uniform" or "size", the prior pi.

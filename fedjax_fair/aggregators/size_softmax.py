@@ -16,8 +16,10 @@ def size_softmax(temperature: Array | float = 1.0) -> Aggregator:
 
     Reads ``n``. Clients of one size give the uniform average.
 
+    Optimises: sum_k c_k F_k, a mean loss of the clients in which the small ones count more.
+
     Args:
-      temperature: T, above 0.
+      temperature: T, above 0; 1 in the notes.
 
     Raises:
       ValueError: ``temperature`` is not above 0.

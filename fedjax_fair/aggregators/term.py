@@ -28,6 +28,8 @@ def term(
     with :math:`\pi_k \propto n_k` or uniform. Reads ``loss`` (received model, before training), and ``n`` for
     weighting by size. ``t = 0`` is FedAvg of the same weighting.
 
+    Optimises: log(sum_k pi_k exp(t F_k)) / t, a soft maximum of the clients' losses.
+
     Args:
       t: the tilt; FedMABA tries {.1, .5, .8}, AAggFF {.1, 1, 10}.
       weighting: "size" or "uniform", the prior pi.

@@ -36,6 +36,9 @@ __all__ = [
 def iid(n_clients: int) -> Partition:
     """Deal the shuffled examples evenly: sizes differ by at most 1.
 
+    Args:
+      n_clients: N.
+
     Raises, when applied: ValueError for more clients than examples.
     """
     check_count("n_clients", n_clients)

@@ -15,6 +15,9 @@ def size_proportional(m: int) -> Selector:
     The m largest of :math:`\log n_k + \mathrm{Gumbel}_k` have the law of those successive draws. O(N).
     Pair it with uniform weights: size weights would count the sizes twice.
 
+    Args:
+      m: clients per round.
+
     Raises:
       ValueError: ``m`` is below 1; in ``simulation``, above N.
 

@@ -15,6 +15,9 @@ def uniform(m: int) -> Selector:
     Floyd's algorithm: O(m^2) comparisons, however many clients there are. The order of the slots is not
     uniform, which no rule can see. With ``m = N`` the clients come in order.
 
+    Args:
+      m: clients per round.
+
     Raises:
       ValueError: ``m`` is below 1; in ``simulation``, above N.
 

@@ -1,0 +1,119 @@
+"""What the docstrings say of every factory, gathered for ``fedjax-fair list`` and for the tables of the docs."""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import docstring_parser
+
+from fedjax_fair import registry
+from fedjax_fair.reads import reads
+from fedjax_fair.types import Selector
+
+MARKED = re.compile(r"^(Optimises|Source): (.*?)(?:\n\n|\Z)", re.DOTALL | re.MULTILINE)
+GROUPS: dict[str, Mapping[str, Callable[..., Any]]] = {
+    "Rules": registry.AGGREGATORS,
+    "Selectors": registry.SELECTORS,
+    "Objectives": registry.OBJECTIVES,
+    "Models": registry.MODELS,
+    "Partitions": registry.PARTITIONS,
+}
+
+
+class Card(NamedTuple):
+    """One factory, in words without markup."""
+
+    name: str
+    summary: str
+    optimises: str  # "" for what is not a rule
+    reads: tuple[str, ...]  # signals of the report; for a selector those that it observes
+    settings: dict[str, tuple[str, str]]  # default and meaning, with the papers' ranges
+    source: str  # "" where there is no paper
+
+
+def card(factory: Callable[..., Any]) -> Card:
+    """Read the docstring and signature of a registered factory; find what a rule reads by tracing it."""
+    text = inspect.getdoc(factory) or ""
+    said = {title: registry.plain(" ".join(body.split())) for title, body in MARKED.findall(text)}
+    meaning = argument_help(factory)
+    settings = {
+        name: (_default(parameter), meaning.get(name, ""))
+        for name, parameter in registry.settings_of(factory).items()
+    }
+    return Card(
+        factory.__name__,
+        registry.summary(factory),
+        said.get("Optimises", ""),
+        _signals(factory),
+        settings,
+        said.get("Source", ""),
+    )
+
+
+def argument_help(factory: Callable[..., Any]) -> dict[str, str]:
+    """The ``Args:`` section of a docstring, by argument."""
+    parsed = docstring_parser.parse(inspect.getdoc(factory) or "")
+    return {p.arg_name: registry.plain((p.description or "").replace("\n", " ")) for p in parsed.params}
+
+
+def cards() -> dict[str, list[Card]]:
+    """Every card of the registry, by group."""
+    return {title: [card(factory) for factory in group.values()] for title, group in GROUPS.items()}
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    if parameter.default is parameter.empty:
+        return "required"
+    return str(getattr(parameter.default, "__name__", parameter.default))
+
+
+def _signals(factory: Callable[..., Any]) -> tuple[str, ...]:
+    if factory.__name__ in registry.AGGREGATORS:
+        return reads(registry.make_rule(factory.__name__, learning_rate=0.1))
+    if factory.__name__ in registry.SELECTORS:
+        selector: Selector = factory(2)
+        nothing = registry.make_rule("fedavg", {"weighting": "uniform"}, learning_rate=0.1)
+        return reads(nothing, selector, n_clients=8, cohort=2)
+    return ()
+
+
+def as_text(card: Card, width: int) -> str:
+    """One card for a terminal: what it does, what it optimises and reads, its settings, where it comes from."""
+    import textwrap
+
+    rows = [("optimises", card.optimises), ("reads", ", ".join(card.reads))]
+    rows += [(f"{name} = {default}", meaning) for name, (default, meaning) in card.settings.items()]
+    rows.append(("source", card.source))
+    lines = textwrap.wrap(f"{card.name}: {card.summary}", width)
+    for label, text in rows:
+        if text:
+            indent = " " * 18
+            lines += textwrap.wrap(f"  {label:<15} {text}", width, subsequent_indent=indent, break_long_words=False)
+    return "\n".join(lines)
+
+
+def as_markdown() -> str:
+    """The tables of the docs page on rules, selectors, objectives, models and partitions."""
+    parts = ["# What is in it", "", "Written by `fedjax-fair list --markdown`; the text is that of the docstrings."]
+    for title, group in cards().items():
+        columns = {
+            "name": [f"`{c.name}`" for c in group],
+            "what it does": [c.summary for c in group],
+            "optimises": [c.optimises for c in group],
+            "reads": [", ".join(f"`{signal}`" for signal in c.reads) for c in group],
+            "settings": ["<br>".join(_setting(*item) for item in c.settings.items()) for c in group],
+            "source": [c.source for c in group],
+        }
+        kept = {heading: cells for heading, cells in columns.items() if any(cells)}
+        parts += ["", f"## {title}", "", _row(kept), _row(["---"] * len(kept)), *map(_row, zip(*kept.values()))]
+    return "\n".join(parts) + "\n"
+
+
+def _setting(name: str, value: tuple[str, str]) -> str:
+    default, meaning = value
+    return f"`{name}` ({default}): {meaning}" if meaning else f"`{name}` ({default})"
+
+
+def _row(cells: Any) -> str:
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
