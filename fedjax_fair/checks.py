@@ -26,6 +26,8 @@ def check_range(
         raise ValueError(f"{name} must be a number, got {value!r}")
     if not isinstance(value, (int, float, np.number)):
         return
+    if np.isinf(value):
+        raise ValueError(f"{name} must be finite, got {value}")
     too_low = value <= low if open_low else value < low
     too_high = value >= high if open_high else value > high
     if np.isnan(value) or too_low or too_high:

@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 
 from fedjax_fair.aggregators.responses import CDF, CDFS, Variant, responses
-from fedjax_fair.checks import check_choice
+from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.types import Aggregator, Report
 
 
@@ -53,8 +53,9 @@ def ledger(
     Args:
       aggregator: ``ff.aaggff_s(...)`` or ``ff.aaggff_d(...)``; recognised by its state.
       losses: f[T, N], the clients' losses in each round.
-      cdf: the one that the rule was built with.
-      variant: likewise.
+      cdf: the one that the rule was built with (a rule is two functions, which cannot be asked).
+      variant: likewise. Of "repo" neither the bounds nor the sign of the regret are promised: its first weights sum
+        to N, not to 1.
       points: K, at how many rounds (evenly spread, the last included) to draw up the account.
 
     Raises:
@@ -65,8 +66,9 @@ def ledger(
     """
     check_choice("cdf", cdf, CDFS)
     losses = jnp.asarray(losses)
-    if losses.ndim != 2:
-        raise ValueError(f"losses must be [T, N], got shape {losses.shape}")
+    if losses.ndim != 2 or 0 in losses.shape:
+        raise ValueError(f"losses must be [T, N] with T and N above 0, got shape {losses.shape}")
+    check_count("points", points)
     rounds, n = losses.shape
     state = aggregator.init(jnp.ones((n,), losses.dtype), jax.random.key(0))
     if not hasattr(state, "p"):
@@ -88,8 +90,11 @@ def ledger(
     spent = np.cumsum(-np.log(earned))
     steepest = np.maximum.accumulate(r.max(1) / earned)
     at = np.unique(np.linspace(0, rounds, points + 1).astype(int)[1:])
-    answers = [best_fixed(r[:t]) for t in at]
-    best, slack = (np.array([answer[i] for answer in answers]) for i in (1, 2))
+    answers, weights = [], np.full(n, 1 / n)
+    for t in at:
+        weights, *answer = best_fixed(r[:t], start=weights)
+        answers.append(answer)
+    best, slack = np.array(answers).T
 
     def bound(largest: np.ndarray | float) -> np.ndarray:
         if online_newton:
@@ -98,11 +103,11 @@ def ledger(
 
     published = bound(1 / n if online_newton else 3.0)
     regret = spent[at - 1] - best + slack
-    return Ledger(at, spent[at - 1], best, regret, slack, published, bound(steepest[at - 1]), answers[-1][0])
+    return Ledger(at, spent[at - 1], best, regret, slack, published, bound(steepest[at - 1]), weights)
 
 
 def best_fixed(
-    responses: np.ndarray, tolerance: float = 1e-2, iterations: int = 2_000
+    responses: np.ndarray, tolerance: float = 1e-2, iterations: int = 2_000, start: np.ndarray | None = None
 ) -> tuple[np.ndarray, float, float]:
     r"""Minimise :math:`-\sum_t \log(1 + \langle p, r_t \rangle)` over the simplex: ``(p, minimum, gap)``.
 
@@ -112,13 +117,14 @@ def best_fixed(
     .. math:: p_i \leftarrow p_i \operatorname{mean}_t \frac{1 + r_{ti}}{\langle p, 1 + r_t \rangle}
 
     approaches monotonically. With :math:`m` the largest of those means, the value is within :math:`T \log m` of the
-    minimum; that gap is returned, and iterating ends once it is below ``tolerance``.
+    minimum; that gap is returned, and iterating ends once it is below ``tolerance``. It begins at ``start`` (with a
+    little for everybody: a weight of 0 could never grow), or at the uniform weights.
 
     Source: Cover, An algorithm for maximizing expected log investment return, IEEE Trans. Information Theory 1984.
     """
     payoff = 1 + np.asarray(responses, np.float64)
     rounds, n = payoff.shape
-    p = np.full(n, 1 / n)
+    p = np.full(n, 1 / n) if start is None else 0.9 * start + 0.1 / n
     for _ in range(iterations):
         growth = (payoff / (payoff @ p)[:, None]).mean(0)
         gap = rounds * np.log(growth.max())

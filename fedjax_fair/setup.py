@@ -1,7 +1,8 @@
 """What :func:`fedjax_fair.simulation` settles and checks before a round is played."""
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,21 @@ from fedjax_fair.types import Batch, LossFn, Method, Params, Selector, Train
 
 PerExample = Callable[[Array, Array], Array]
 """``(outputs [B, ...], y [B, ...]) -> f[B]``: a loss or a metric."""
+
+Precision = Literal["highest", "high", "default"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def computing(precision: str, function: F) -> F:
+    """``function`` with this precision in its matrix products, unless a product names its own."""
+
+    @functools.wraps(function)
+    def precise(*args: Any, **kwargs: Any) -> Any:
+        with jax.default_matmul_precision(precision):
+            return function(*args, **kwargs)
+
+    return precise  # type: ignore[return-value]
 
 
 def check_types(data: Any, server_optimizer: Any, loss: Any, metric: Any) -> None:

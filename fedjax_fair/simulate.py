@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ import optax
 from jax import Array
 
 from fedjax_fair import losses, setup, signals
-from fedjax_fair.checks import check_count
+from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.data import FederatedData
 from fedjax_fair.failures import drop_coefficients, drop_failures
 from fedjax_fair.models import as_model
@@ -50,6 +50,7 @@ def simulation(
     deploy: Callable[[SimState], Params] | None = None,
     client_block: int | str | None = "auto",
     eval_batch: int = 512,
+    precision: setup.Precision = "highest",
 ) -> Simulation:
     r"""Put a federation together: ``sim.init(key) -> state``, ``sim.step(state, sim.data) -> (state, info)``.
 
@@ -76,6 +77,9 @@ def simulation(
         in between. "auto": on a CPU one after another where the model has convolutions or the clients' sizes
         differ much (vmapped clients all wait for the largest), else all.
       eval_batch: examples per forward pass wherever all clients share a model.
+      precision: of the models' matrix products where the hardware has a choice: "highest" is float32, "high"
+        and "default" are faster and coarser (TF32 or bfloat16 on a GPU or TPU; a CPU knows only float32). The
+        rule and the server always compute in the highest.
 
     Raises:
       ValueError: an argument that does not fit, before anything expensive starts.
@@ -86,6 +90,7 @@ def simulation(
     setup.check_cohort(selector, data.n_clients)
     splits = setup.check_splits(evaluate, data)
     check_count("eval_batch", eval_batch)
+    check_choice("precision", precision, get_args(setup.Precision))
     train, local_loss = setup.local_work(net, method, trainer, loss)
     example = jax.eval_shape(lambda: data.take(jnp.zeros((1,), jnp.int32))[0])
     shapes = jax.eval_shape(net.init, jax.random.key(0), example)
@@ -97,6 +102,7 @@ def simulation(
         server_transform(method, data.n_clients, selector.cohort),
         optax.sgd(1.0) if server_optimizer is None else server_optimizer,
     )
+    weigh, update = setup.computing("highest", method.aggregator.weigh), setup.computing("highest", server.update)
     largest, largest_validation = int(data.train.size.max()), int(data.validation.size.max())
     equal = bool((data.train.size == largest).all())  # then the number of local steps is static
     block = setup.choose_block(client_block, selector.cohort, shapes, data.sizes)
@@ -174,12 +180,10 @@ def simulation(
             updates=updates,
         )
         report = drop_failures(report, read)
-        coef, weights = setup.check_weights(
-            method.aggregator.weigh(state.aggregator, report, weigh_key), selector.cohort
-        )
+        coef, weights = setup.check_weights(weigh(state.aggregator, report, weigh_key), selector.cohort)
         report, coef = drop_coefficients(report, coef)
         moved = jax.tree.map(lambda u: -_weighted_sum(coef, u), report.updates)
-        moved, server_state = server.update(moved, state.server, state.params, report=report)
+        moved, server_state = update(moved, state.server, state.params, report=report)
         moved_on = (optax.apply_updates(state.params, moved), server_state)
         heard = report.active.any()  # a round in which nobody reports leaves the server as it was
         params, server_state = jax.tree.map(
@@ -210,6 +214,7 @@ def simulation(
             for name in splits
         )
 
+    step, evaluation = setup.computing(precision, step), setup.computing(precision, evaluation)
     return Simulation(init, step, evaluation, deploy or _last_iterate, data)
 
 

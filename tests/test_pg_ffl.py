@@ -173,12 +173,37 @@ def test_the_first_round_teaches_nothing_the_second_does():
     _, first = weigh(start, report(0), KEY)
     assert same((first.policy, first.optimizer), (start.policy, start.optimizer))
     assert (first.round, first.baseline) == (1, 0)
-    _, nobody = weigh(first, report(1, active=[0, 0, 0, 0]), KEY)
-    assert same((nobody.policy, nobody.optimizer), (start.policy, start.optimizer))
     made = report(1, accuracy=[0.2, 0.4, 0.6, 0.8])
     _, second = weigh(first._replace(baseline=jnp.float32(0)), made, KEY)
     assert not same(second.policy, start.policy)
     assert_allclose(second.baseline, reward_of(made.accuracy, made.active), rtol=1e-6)  # starts at the first reward
+
+
+@pytest.mark.parametrize("when", [0, 1, 2])
+def test_a_round_without_anybody_is_as_if_it_had_not_been(when):
+    """The model stays where it was, so the next reward still belongs to the action before."""
+
+    def play(rounds):
+        state = scrambled(init(jnp.asarray(SIZES), KEY))
+        for t, active in rounds:
+            _, state = weigh(state, report(t, active=active), jax.random.key(t))
+        return state
+
+    heard = [(t, [1, 1, 0, 1]) for t in range(4)]
+    silence = [(9, [0, 0, 0, 0])]
+    assert same(play(heard), play([*heard[:when], *silence, *heard[when:]]))
+
+
+def test_a_round_with_one_client_teaches_nothing():
+    """It has no Gini coefficient, which is no reason to call the last action bad."""
+    state = scrambled(init(jnp.asarray(SIZES), KEY))
+    _, state = weigh(state, report(0), KEY)
+    _, after = weigh(state, report(1, active=[0, 1, 0, 0]), KEY)
+    assert same((after.policy, after.optimizer, after.baseline), (state.policy, state.optimizer, state.baseline))
+    assert (after.rewards, after.round) == (0, 2)
+    made = report(2)
+    _, after = weigh(after, made, KEY)
+    assert_allclose(after.baseline, reward_of(made.accuracy, made.active), rtol=1e-6)  # the first reward of all
 
 
 def test_a_step_of_zero_never_changes_the_policy():
@@ -201,12 +226,21 @@ def test_the_sketch_keeps_lengths_and_angles():
     assert rows_a.shape == (100, SKETCH)
     lengths = (rows_a**2).sum(axis=1) / (a**2).sum(axis=1)
     assert abs(lengths.mean() - 1) < 0.05
-    assert lengths.std() < 0.3  # sqrt(2 / 64) = 0.18
+    assert lengths.std() < 0.3  # sqrt(2 / 61) = 0.18
     inner = (rows_a * rows_b).sum(axis=1) / (a * b).sum(axis=1)
     assert abs(inner.mean() - 1) < 0.1
     unrelated = (rows_a[1:] * rows_a[:-1]).sum(axis=1) / 2000
     assert abs(unrelated.mean()) < 0.05
     assert_allclose(sketch({"w": a - 2 * b}), sketch({"w": a}) - 2 * sketch({"w": b}), atol=1e-2)
+
+
+def test_the_sketch_spreads_the_weights_of_one_unit():
+    """A gradient in one column of a layer 64 wide, as a ReLU network has them: no bucket takes them all."""
+    w = np.zeros((400, 100, 64), np.float32)
+    w[:, :, 3] = np.random.default_rng(0).normal(size=(400, 100))
+    lengths = (np.asarray(sketch({"w": w})) ** 2).sum(axis=1) / (w**2).sum(axis=(1, 2))
+    assert abs(lengths.mean() - 1) < 0.05
+    assert lengths.std() < 0.3
 
 
 def test_the_sketch_costs_one_pass_over_the_updates():

@@ -52,6 +52,33 @@ def test_the_account_by_hand():
     grid = np.linspace(0, 1, 20_001)
     values = -np.log(1 + r @ np.stack([grid, 1 - grid])).sum(0)
     assert account.best[-1] - account.slack[-1] <= values.min() <= account.best[-1] + 1e-6
+    np.testing.assert_allclose(account.regret, account.loss - account.best + account.slack, rtol=1e-12)
+    np.testing.assert_allclose(-np.log(1 + r @ account.weights).sum(), account.best[-1], rtol=1e-5)
+    rounds = np.arange(1, 4)
+    np.testing.assert_allclose(account.bound, 2 * 3 * np.sqrt(rounds * np.log(2)))
+    steepest = np.maximum.accumulate(r.max(1) * np.exp(np.diff(np.cumsum([0, *spent]))))  # -log of what was earned
+    np.testing.assert_allclose(account.measured_bound, 2 * steepest * np.sqrt(rounds * np.log(2)), rtol=1e-5)
+
+
+def test_the_bounds_of_the_newton_step_by_hand():
+    x = np.array([[1.0, 3.0], [2.0, 2.0], [4.0, 1.0]], np.float32)
+    account = ff.ledger(ff.aaggff_s("exponential"), x, cdf="exponential", points=3)
+    growth = 2 * 2 * (1 + np.log(1 + np.arange(1, 4) / 32))
+    np.testing.assert_allclose(account.bound, growth / 2)  # L_inf = 1 / N
+    r = (1 - np.exp(-x / x.mean(1, keepdims=True))) / 2
+    first = r[0].max() / (1 + r[0].mean())  # from uniform weights
+    np.testing.assert_allclose(account.measured_bound[0], growth[0] * first, rtol=1e-5)
+    assert (np.diff(account.measured_bound / growth) >= 0).all()
+
+
+def test_a_good_start_shortens_the_way_to_the_same_weights():
+    r = np.random.default_rng(1).uniform(0, 1, (200, 6))
+    p, value, _ = best_fixed(r, tolerance=1e-6, iterations=50_000)
+    again, near, gap = best_fixed(r, tolerance=1e-3, iterations=2_000, start=p)
+    assert gap <= 1e-3
+    assert near == pytest.approx(value, abs=2e-3)
+    assert again.sum() == pytest.approx(1)
+    assert best_fixed(r, tolerance=1e-3, iterations=200, start=p)[2] <= best_fixed(r, 1e-3, iterations=200)[2]
 
 
 def test_the_best_fixed_weights_and_their_gap():
@@ -70,8 +97,11 @@ def test_the_best_fixed_weights_and_their_gap():
 def test_only_online_rules_have_an_account():
     with pytest.raises(ValueError, match="ledger takes an online rule"):
         ff.ledger(ff.fedavg(), np.ones((3, 2)))
-    with pytest.raises(ValueError, match=r"losses must be \[T, N\], got shape \(3,\)"):
-        ff.ledger(ff.aaggff_d(), np.ones(3))
+    for shape in ((3,), (0, 3)):
+        with pytest.raises(ValueError, match=r"losses must be \[T, N\] with T and N above 0, got shape"):
+            ff.ledger(ff.aaggff_d(), np.ones(shape))
+    with pytest.raises(ValueError, match="points must be at least 1, got 0"):
+        ff.ledger(ff.aaggff_d(), np.ones((3, 2)), points=0)
 
 
 def test_the_plot_shows_each_rule_and_its_bound(tmp_path):

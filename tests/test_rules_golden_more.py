@@ -99,7 +99,7 @@ def propfair_of(M, epsilon, losses):
 
 @pytest.mark.parametrize("case", golden("propfair")["cases"], ids=lambda c: f"M={c['M']}")
 def test_propfair_is_the_authors_transform_of_the_loss(case):
-    """Values and slopes of 22 losses, some of them on the switch to the line, to the last bit."""
+    """Values and slopes of 22 losses, some of them on the switch to the line."""
     value, slope = propfair_of(case["M"], case["eps"], jnp.array(case["ce"]))
     assert_allclose(value, case["value"], rtol=0, atol=1e-6)
     assert_allclose(slope, case["grad"], rtol=0, atol=1e-6)

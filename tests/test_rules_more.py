@@ -63,6 +63,7 @@ def with_updates(updates, **changes):
         (ff.reweighted(lambda F: F), ff.fedavg("uniform")),
         (ff.reweighted(lambda F: F, "size"), ff.fedavg("size")),
         (ff.reweighted(lambda F: -F), ff.fedavg("uniform")),  # a slope below 0 counts as 0: nobody's is above
+        (ff.reweighted(lambda F: (F - 1) ** 2), ff.reweighted(lambda F: jnp.maximum(F - 1, 0) ** 2)),
         (ff.fedfv(1.0), ff.fedavg("uniform")),
         (ff.qfedsgd(0.0, lipschitz=10.0), ff.fedsgd("uniform")),
     ],
@@ -185,6 +186,8 @@ def test_a_client_that_did_not_move_gets_nothing():
     report = with_updates([[1.0, 2, 0], [0, 0, 0], [0, 1, 1]])
     coef = compiled(ff.fedmgda_plus, prior="uniform")(0.0, report)
     assert_allclose(coef, [0.5 / 5**0.5, 0, 0.5 / 2**0.5], rtol=1e-5)
+    by_size = compiled(ff.fedmgda_plus, prior="size")(0.0, report._replace(n=jnp.array([1.0, 5, 3])))
+    assert_allclose(by_size, [0.25 / 5**0.5, 0, 0.75 / 2**0.5], rtol=1e-5)  # the shares among those who moved
     assert_array_equal(mgda(0.1, with_updates(np.zeros((3, 3))))[1], 0)
 
 
@@ -245,8 +248,13 @@ def test_two_conflicting_clients_are_projected_off_each_other():
     for alpha, mean in ((0.0, [0.25, 0.75]), (0.5, [-0.25, 0.75])):  # 0.5 keeps the client of the largest loss
         wanted = np.array(mean) / np.linalg.norm(mean) * 0.5
         assert_allclose(compiled(ff.fedfv)(alpha, report) @ np.asarray(report.updates), wanted, rtol=1e-5)
-    opposite = with_updates([[1.0, 2], [-1, -2]], loss=[1, 2])  # nothing is left
-    assert_array_equal(compiled(ff.fedfv)(0.0, opposite), 0)
+
+
+def test_a_slope_that_overflows_stops_nobody():
+    """exp(F) at F = 100 is infinite in float32, at 88.5 its sum with another is."""
+    rule = ff.reweighted(jnp.exp)
+    assert_allclose(coefficients(rule, everybody([1, 2, 3, 4, 5, 6, 7, 100])), [0] * 7 + [1], atol=1e-6)
+    assert_allclose(coefficients(rule, everybody([0, 0, 0, 0, 0, 0, 88.5, 88.5])), [0] * 6 + [0.5] * 2, atol=1e-6)
 
 
 def test_opposite_updates_stop_fedfv():

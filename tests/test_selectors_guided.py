@@ -138,12 +138,48 @@ def test_rpow_d_explores_first_then_goes_by_what_it_last_heard():
     assert set(cohorts(selector, -LOSS, state=state)[0].tolist()) == {3, 7, 6}
 
 
-def test_rpow_d_never_heard_of_a_client_that_dropped_out():
+def test_rpow_d_puts_a_client_that_failed_at_the_mean_of_the_others():
+    """Never heard of, or heard of with the largest loss: either way it would be selected for ever."""
     selector = ff.rpow_d(1)
-    everybody_else = heard(selector, [0, 1, 2, 3, 5, 6, 7], np.full(7, 9.0))
-    state = heard(selector, [4], [100.0], everybody_else, active=jnp.array([False]))
-    assert state.loss[4] == jnp.inf
-    assert_array_equal(cohorts(selector, LOSS, state=state), 4)
+    state = heard(selector, [0, 1, 2, 3, 5, 6, 7], np.arange(1.0, 8))
+    for _ in range(2):
+        state = heard(selector, [4], [100.0], state, active=jnp.array([False]))
+        assert_allclose(state.loss[4], 4)
+    state = heard(selector, [7, 0], [0.0, 2.0], state, active=jnp.array([False, True]))
+    assert_allclose(state.loss, [2, 2, 3, 4, 4, 5, 6, np.mean([2, 2, 3, 4, 4, 5, 6])])
+    nobody = heard(selector, [4], [100.0], active=jnp.array([False]))
+    assert nobody.loss[4] == jnp.inf  # there is no mean yet: it stays one of the untried
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        ff.pow_d(1, 6),
+        ff.cpow_d(1, 6),
+        ff.rpow_d(1),
+        ff.ucb_cs(1),
+        ff.ucb_cs(1, 1.0),
+        ff.ucb_cs(1, literal_alg1=True),
+    ],
+    ids=["pow_d", "cpow_d", "rpow_d", "ucb_cs", "ucb_cs-1", "ucb_cs-literal"],
+)
+@pytest.mark.parametrize("fate", ["NaN", "infinite"])
+def test_a_client_that_always_fails_does_not_stop_the_others(selector, fate):
+    """Six clients, one a round, one of them broken from the start: it gets a sixth of the rounds at most."""
+    broken, rounds = 2, 60
+    losses = jnp.array([1.0, 1.2, 0, 1.1, 0.9, 1.3]).at[broken].set({"NaN": jnp.nan, "infinite": jnp.inf}[fate])
+    toy = jax.tree.map(lambda v: jnp.zeros((1, *v.shape[1:]), v.dtype), random_report(0, 2))._replace(
+        gram=jnp.zeros((1, 1))
+    )
+
+    def play(state, key):
+        ids, state = selector.select(state, key, context(losses))
+        fine = jnp.isfinite(losses[ids])
+        report = toy._replace(ids=ids, train_loss=jnp.where(fine, losses[ids], 0), active=fine)
+        return selector.observe(state, report._replace(train_loss_std=jnp.ones(1))), ids[0]
+
+    chosen = jax.lax.scan(play, selector.init(jnp.ones(6)), jax.random.split(KEY, rounds))[1]
+    assert (np.asarray(chosen) == broken).sum() <= rounds / 6 + 1
 
 
 def test_rpow_d_among_candidates():
@@ -164,7 +200,7 @@ SHARES = np.array([5.0, 1, 2, 4, 3, 3, 2])
 
 
 @cache
-def ucb_rounds(m, gamma, literal=False, sigma=1.0, losses=None, dropout=0.2, rounds=ROUNDS):
+def ucb_rounds(m, gamma, literal=False, sigma=1.0, losses=None, dropout=0.45, rounds=ROUNDS):
     """Play in float64 under one scan: cohorts, reports and the state after each round, as NumPy arrays."""
     rng = np.random.default_rng(7)
     table = (
@@ -193,17 +229,36 @@ def ucb_rounds(m, gamma, literal=False, sigma=1.0, losses=None, dropout=0.2, rou
 
 
 def brute_force(played, t, gamma):
-    """Eq. 4-7 as sums over the rounds before t: L_k, N_k, T, sigma and the index A_k."""
-    total, count = np.zeros(CLIENTS), np.zeros(CLIENTS)
-    for ids, loss, _, active, past in zip(*(v[:t] for v in played[:4]), range(t)):
-        total[ids[active]] += gamma ** (t - 1 - past) * loss[active]
-        count[ids[active]] += gamma ** (t - 1 - past)
+    """Eq. 4-7 as sums over the rounds before t: L_k, N_k, T, sigma, the index A_k, and who of the
+    last cohort counts.
+
+    A client that dropped out counts with the mean of the others' L_k / N_k, this round's included.
+    """
+    ids, loss, std, active = (v[:t] for v in played[:4])
+    loss, sigma = loss.copy(), 0.0
+
+    def sums(now, weighed):
+        total, count = np.zeros(CLIENTS), np.zeros(CLIENTS)
+        for past in range(now + 1):
+            who = weighed[past]
+            total[ids[past][who]] += gamma ** (now - past) * loss[past][who]
+            count[ids[past][who]] += gamma ** (now - past)
+        return total, count
+
+    weighed = active.copy()
+    for now in range(t):
+        total, count = sums(now, weighed)
+        known = (count > 0) & ~np.isin(np.arange(CLIENTS), ids[now][~active[now]])
+        if known.any():
+            loss[now][~active[now]] = (total[known] / count[known]).mean()
+            weighed[now] = True
+        sigma = max(std[now][active[now]], default=sigma)
+    total, count = sums(t - 1, weighed)
     T = sum(gamma ** (t - 1 - past) for past in range(t))
-    sigma = max(played[2][t - 1][played[3][t - 1]], default=0)
     tried = count > 0
     safe = np.where(tried, count, 1)
     index = SHARES / SHARES.sum() * (total / safe + sigma * np.sqrt(2 * np.log(T) / safe))
-    return total, count, T, sigma, np.where(tried, index, np.inf)
+    return total, count, T, sigma, np.where(tried, index, np.inf), weighed[-1]
 
 
 def assert_top(ids, index):
@@ -216,9 +271,10 @@ def assert_top(ids, index):
 def test_the_recursion_is_the_sums_over_the_history(gamma):
     played = ucb_rounds(2, gamma)
     ids, *_, state = played
-    assert not played[3].all()  # some dropped out: they do not count
+    assert not played[3].all()  # some dropped out
+    assert not played[3].any(axis=1).all()  # in some round everybody
     for t in range(1, ROUNDS):
-        total, count, T, sigma, index = brute_force(played, t, gamma)
+        total, count, T, sigma, index, _ = brute_force(played, t, gamma)
         tried = count > 0
         assert_allclose(state.mean[t - 1][tried], (total / np.where(tried, count, 1))[tried], rtol=1e-9)
         assert_allclose(np.exp(state.log_count[t - 1]), count, rtol=1e-9)
@@ -240,6 +296,23 @@ def test_without_discount_and_deviation_ucb_is_greedy_in_the_mean_loss():
     ids = ucb_rounds(2, 1.0, sigma=0.0, losses=tuple(range(1, 8)), dropout=0)[0]
     greedy = np.argsort(SHARES * np.arange(1.0, 8))[-2:]
     assert_array_equal(np.sort(ids[4:]), np.tile(np.sort(greedy), (ROUNDS - 4, 1)))
+
+
+def test_a_client_idle_for_long_is_no_nan_where_the_losses_do_not_spread():
+    """In float32 the square root of 1 / N_k overflows; with sigma = 0 its bonus is 0 all the same."""
+    selector = ff.ucb_cs(1, 0.3)
+    state = heard(selector, range(N), LOSS)._replace(sigma=jnp.float32(0), total=jnp.float32(1.4))
+    state = state._replace(log_count=state.log_count.at[0].set(-300.0))
+    assert_array_equal(cohorts(selector, LOSS, state=state), (SIZES * LOSS).argmax())
+    assert_array_equal(cohorts(selector, LOSS, state=state._replace(sigma=jnp.float32(0.1))), 0)
+
+
+def test_two_m_candidates_by_default_or_all():
+    for m, d in ((2, 4), (5, N)):
+        asked = []
+        selector = ff.pow_d(m)
+        selector.select(selector.init(jnp.asarray(SIZES)), KEY, context(LOSS, asked))
+        assert asked[0][0].shape == (d,)
 
 
 @pytest.mark.parametrize(("gamma", "literal"), [(0.7, False), (1.0, False), (0.0, True), (0.7, True)])
@@ -273,13 +346,14 @@ def test_idle_clients_come_back_by_the_equations_and_never_by_algorithm_1():
 
 @pytest.mark.parametrize("gamma", [0.7, 0.0])
 def test_algorithm_1_to_the_letter(gamma):
-    """The cohort's indices anew, everybody's times gamma a round; a client never heard from stays first."""
+    """The cohort's indices anew, everybody's times gamma a round."""
     played = ucb_rounds(2, gamma, literal=True)
     listed = np.full(CLIENTS, np.inf)
-    for t, (ids, active) in enumerate(zip(played[0], played[3])):
+    for t, ids in enumerate(played[0]):
         assert_allclose(np.sort(listed[ids]), np.sort(listed)[-2:], rtol=1e-9)
         listed = np.where(np.isinf(listed), listed, gamma * np.where(np.isinf(listed), 0, listed))
-        listed[ids[active]] = brute_force(played, t + 1, gamma)[-1][ids[active]]
+        *_, index, counted = brute_force(played, t + 1, gamma)
+        listed[ids[counted]] = index[ids[counted]]
         assert_allclose(played[-1].listed[t], listed, rtol=1e-9)
     assert np.isfinite(listed).all()
 

@@ -2,10 +2,9 @@
 
 from jax import Array
 
-from fedjax_fair.aggregators.stateless import init
+from fedjax_fair.aggregators.fedeba import fedeba
 from fedjax_fair.checks import check_range
-from fedjax_fair.solvers import centre, softmax
-from fedjax_fair.types import Aggregator, Key, Report, State
+from fedjax_fair.types import Aggregator
 
 
 def loss_softmax(temperature: Array | float = 1.0) -> Aggregator:
@@ -19,7 +18,7 @@ def loss_softmax(temperature: Array | float = 1.0) -> Aggregator:
     Optimises: T log(sum_k exp(F_k / T)), a soft maximum of the clients' losses.
 
     Args:
-      temperature: T, above 0; 1 in the notes, infinity would be the uniform average.
+      temperature: T, above 0; 1 in the notes; the larger, the nearer to the uniform average.
 
     Raises:
       ValueError: ``temperature`` is not above 0.
@@ -28,8 +27,4 @@ def loss_softmax(temperature: Array | float = 1.0) -> Aggregator:
     """
     check_range("temperature", temperature, 0, open_low=True)
 
-    def weigh(state: State, report: Report, key: Key) -> tuple[Array, State]:
-        del key
-        return softmax(centre(report.loss, report.active) / temperature, report.active), state
-
-    return Aggregator(init, weigh)
+    return fedeba(temperature)

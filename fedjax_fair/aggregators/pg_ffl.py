@@ -14,7 +14,7 @@ from fedjax_fair.shuffle import mix
 from fedjax_fair.solvers import masked_mean, softmax
 from fedjax_fair.types import Aggregator, Key, Params, Report
 
-SKETCH = 64  # numbers per client that stand for its update
+SKETCH = 61  # numbers per client that stand for its update
 
 
 class PGFFLState(NamedTuple):
@@ -24,7 +24,8 @@ class PGFFLState(NamedTuple):
     optimizer: optax.OptState
     trace: Params  # grad log pi(a|s) of the last action, plus discounted earlier ones; shaped as the policy
     baseline: Array  # f32[], moving average of the rewards
-    round: Array  # i32[], rounds played
+    round: Array  # i32[], rounds in which somebody was heard
+    rewards: Array  # i32[], rounds that taught something
     sizes: Array  # f32[], training examples of all clients
 
 
@@ -71,7 +72,7 @@ def pg_ffl(
       discount: of the rewards to go, in [0, 1); the paper's listing has one step, which is 0.
       baseline: decay of a moving average of the rewards that is subtracted from them, in [0, 1); None for none.
         Without it every reward is positive, and all actions are reinforced, good ones more.
-      g_min: floor of the Gini coefficient inside the logarithm, above 0: it bounds the reward.
+      g_min: floor of the Gini coefficient inside the logarithm, in (0, 1): it bounds the reward.
       deterministic: evaluation mode.
 
     Raises:
@@ -79,17 +80,17 @@ def pg_ffl(
 
     Differs from the paper in (it states neither the map to weights nor the size of the state):
       1. weights are the softmax of the Gaussian action;
-      2. the state of a client is a count sketch of its update (64 numbers, random signs, relative to the
+      2. the state of a client is a count sketch of its update (61 numbers, random signs, relative to the
          cohort's root mean square), its loss, its accuracy and its share of the data, not all models side by
          side; the network is shared by the clients;
-      3. a cohort of one client, or of accuracies that are all 0, is rewarded with 0.
+      3. accuracies that are all 0 are rewarded with 0; a round with one client teaches nothing.
 
     Source: Sun, Si, Wang, Dong, Zhu, Xiao, A Fair Federated Learning Framework With Reinforcement Learning,
     IJCNN 2022.
     """
     check_range("beta", beta, 0)
     check_range("discount", discount, 0, 1, open_high=True)
-    check_range("g_min", g_min, 0, open_low=True)
+    check_range("g_min", g_min, 0, 1, open_low=True, open_high=True)
     if baseline is not None:
         check_range("baseline", baseline, 0, 1, open_high=True)
     policy, adam = Policy(), optax.adam(beta, eps=1e-5)  # eps: Adam would blow rounding up to full steps
@@ -99,7 +100,9 @@ def pg_ffl(
         phi = policy.init(key, jnp.zeros((1, SKETCH + 3), sizes.dtype))
         zero = jnp.zeros((), sizes.dtype)
         blank = jax.tree.map(jnp.zeros_like, phi)
-        return PGFFLState(phi, adam.init(phi), blank, zero, jnp.zeros((), jnp.int32), sizes.sum())
+        return PGFFLState(
+            phi, adam.init(phi), blank, zero, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32), sizes.sum()
+        )
 
     def mean_action(phi: Params, s: Array) -> Array:
         return jnp.asarray(policy.apply(phi, s))
@@ -107,7 +110,7 @@ def pg_ffl(
     def learn(state: PGFFLState, report: Report) -> PGFFLState:
         """Credit this round's reward to the trace of earlier actions."""
         reward = reward_of(report.accuracy, report.active, g_min)
-        judged = (state.round > 0) & report.active.any()
+        judged = (state.round > 0) & (report.active.sum() > 1)  # one client has no Gini coefficient
         advantage = jnp.where(judged, reward - (0 if baseline is None else state.baseline), 0)
         ascent = jax.tree.map(lambda g: -advantage.astype(g.dtype) * g, state.trace)
         with jax.numpy_dtype_promotion("standard"):  # optax raises a float to an integer count
@@ -117,15 +120,20 @@ def pg_ffl(
             lambda new, old: jnp.where(judged, new, old), learned, (state.policy, state.optimizer)
         )
         decay = 0 if baseline is None else baseline
-        first = state.round == 1  # the average starts at the first reward, not at 0
+        first = state.rewards == 0  # the average starts at the first reward, not at 0
         mean = jnp.where(first, reward, decay * state.baseline + (1 - decay) * reward)
-        return state._replace(policy=phi, optimizer=optimizer, baseline=jnp.where(judged, mean, state.baseline))
+        return state._replace(
+            policy=phi,
+            optimizer=optimizer,
+            baseline=jnp.where(judged, mean, state.baseline),
+            rewards=state.rewards + judged.astype(jnp.int32),
+        )
 
     def weigh(state: PGFFLState, report: Report, key: Key) -> tuple[Array, PGFFLState]:
         s = features(report, state.sizes)
         if deterministic:
             return softmax(mean_action(state.policy, s), report.active), state
-        state = learn(state, report)
+        before, state = state, learn(state, report)
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(report.ids)
         noise = jax.vmap(lambda k: jax.random.normal(k, (), s.dtype))(keys)
         action = mean_action(state.policy, s) + noise
@@ -135,7 +143,9 @@ def pg_ffl(
 
         score = jax.grad(log_density)(state.policy)
         trace = jax.tree.map(lambda e, g: discount * e + g, state.trace, score)
-        return softmax(action, report.active), state._replace(trace=trace, round=state.round + 1)
+        after = state._replace(trace=trace, round=state.round + 1)
+        heard = report.active.any()  # else the model stays where it is: the next reward is still the last action's
+        return softmax(action, report.active), jax.tree.map(lambda a, b: jnp.where(heard, a, b), after, before)
 
     return Aggregator(init, weigh)
 
@@ -159,7 +169,10 @@ def features(report: Report, all_examples: Array) -> Array:
 
 
 def sketch(updates: Params) -> Array:
-    """Count sketch f32[S, SKETCH]: each coordinate, its sign from a hash of its place, into bucket place mod 64."""
+    """Count sketch f32[S, SKETCH]: each number, its sign from a hash of its place, into bucket place mod SKETCH.
+
+    SKETCH is a prime, or every weight of one unit of a layer 64 wide would share a bucket.
+    """
     total: Array | float = 0.0
     offset = 0
     for leaf in jax.tree.leaves(updates):

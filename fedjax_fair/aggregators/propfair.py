@@ -32,6 +32,9 @@ def propfair(
     Raises:
       ValueError: ``M`` or ``epsilon`` is not above 0, another weighting.
 
+    Differs from the paper in: the logarithm ends in a line of slope 1 / M, as in the authors' code, on which most
+    tables rest; ``huber=True`` is the published objective.
+
     Source: Zhang, Malekmohammadi, Chen, Yu, Proportional Fairness in Federated Learning, TMLR 2023.
     """
     check_propfair(M, epsilon)

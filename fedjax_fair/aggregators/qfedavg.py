@@ -29,7 +29,8 @@ def qfedavg(q: Array | float = 1.0, *, lipschitz: Array | float | Callable[[Arra
 
     Reads ``loss`` (received model, before training) and the diagonal of ``gram``. ``q = 0`` is uniform FedAvg.
 
-    Optimises: sum_k F_k^(q + 1) / (q + 1).
+    Optimises: sum_k p_k F_k^(q + 1) / (q + 1), with p_k = n_k / n under size_proportional selection, as in the
+    paper, and p_k = 1 / N under uniform.
 
     Args:
       q: fairness; the paper tries 0 to 15.
@@ -41,7 +42,7 @@ def qfedavg(q: Array | float = 1.0, *, lipschitz: Array | float | Callable[[Arra
       ValueError: ``q`` is negative, ``lipschitz`` is not above 0.
 
     Differs from the authors' code in: :math:`F_k^q` is computed from logarithms relative to the largest loss
-    (the factor cancels), so that no power overflows; losses below 1e-10 are lifted by 1e-10 as there.
+    (the factor cancels), so that no power overflows; 1e-10 is added to every loss as there.
 
     Source: Li, Sanjabi, Beirami, Smith, Fair Resource Allocation in Federated Learning, ICLR 2020, Algorithm 2.
     """

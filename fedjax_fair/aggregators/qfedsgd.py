@@ -21,7 +21,8 @@ def qfedsgd(q: Array | float = 1.0, *, lipschitz: Array | float | Callable[[Arra
 
     Reads ``train_loss`` and the diagonal of ``gram``. ``q = 0`` is FedSGD of uniform weights.
 
-    Optimises: sum_k F_k^(q + 1) / (q + 1).
+    Optimises: sum_k p_k F_k^(q + 1) / (q + 1), with p_k = n_k / n under size_proportional selection, as in the
+    paper, and p_k = 1 / N under uniform.
 
     Args:
       q: fairness; the paper uses 1 on Synthetic(1, 1), up to 15 elsewhere.

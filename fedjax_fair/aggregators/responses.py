@@ -30,8 +30,10 @@ REPO_CDFS = CDFS | {"normal": lambda x: (1 + erfc((x - 1) / 2**0.5)) / 2}
 def responses(loss: Array, active: Array, cdf: CDF, variant: Variant) -> Array:
     """``CDF(F_i / mean of F over the active clients)``, f32[S], 0 where inactive.
 
-    Scale-free: a common factor on all losses changes nothing. All-zero losses count as equal (x = 1).
+    Scale-free: a common factor on all losses changes nothing. All-zero losses count as equal (x = 1); the maps
+    begin at 0, so a negative loss counts as 0.
     """
+    loss = jnp.maximum(loss, 0)
     mean = masked_mean(loss, active)
     x = jnp.where(mean > 0, loss / jnp.where(mean > 0, mean, 1), 1)
     maps = CDFS if variant == "paper" else REPO_CDFS

@@ -12,6 +12,8 @@ from fedjax_fair.checks import check_choice
 from fedjax_fair.solvers import normalize
 from fedjax_fair.types import Aggregator, Key, Report, State
 
+STEEPEST = 1e30  # slope that counts; its inverse is a float32 too
+
 
 def reweighted(
     phi: Callable[[Array], Array] = jnp.square, weighting: Literal["uniform", "size"] = "uniform"
@@ -24,14 +26,16 @@ def reweighted(
     idea without its choice of a power (and without its step size):
 
     * ``lambda F: F``: FedAvg;  * ``jnp.square`` (default): :func:`loss_proportional`;
-    * ``lambda F: jnp.exp(t * F)``: :func:`term`;  * ``lambda F: -jnp.log(M - F)``: PropFair's first-order form.
+    * ``lambda F: jnp.exp(t * F)``: :func:`term` (where exp(t F) stays below 1e30);
+    * ``lambda F: -jnp.log(M - F)``: PropFair's first-order form, as long as every F is below M.
 
     Reads ``loss`` (received model, before training), and ``n`` for weighting by size.
 
     Optimises: sum_k pi_k phi(F_k).
 
     Args:
-      phi: differentiable, increasing where the losses are: a scalar to a scalar. A slope below 0 counts as 0.
+      phi: differentiable, increasing where the losses are: a scalar to a scalar. A slope below 0 counts as 0, one
+        above 1e30 as 1e30.
       weighting: "uniform" or "size", the prior pi.
 
     Raises:
@@ -46,7 +50,9 @@ def reweighted(
     def weigh(state: State, report: Report, key: Key) -> tuple[Array, State]:
         del key
         slope = jax.vmap(jax.grad(phi))(report.loss)
+        slope = jnp.clip(jnp.where(report.active, slope, 0), 0, STEEPEST)
+        largest = jnp.where(slope.max() > 0, slope.max(), 1)  # divided by it, no sum of slopes overflows
         prior = report.n if weighting == "size" else jnp.ones_like(slope)
-        return normalize(prior * jnp.maximum(slope, 0), report.active), state
+        return normalize(prior * (slope / largest), report.active), state
 
     return Aggregator(init, weigh)

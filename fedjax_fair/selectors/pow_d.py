@@ -1,12 +1,11 @@
 """Power-of-choice: of d random candidates, the m with the largest losses (Cho, Wang, Joshi, 2020)."""
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 
-from fedjax_fair.checks import check_count
 from fedjax_fair.selectors.memoryless import observe
-from fedjax_fair.selectors.ranking import top
-from fedjax_fair.selectors.size_proportional import size_proportional
+from fedjax_fair.selectors.ranking import check_candidates, draw_candidates, top
 from fedjax_fair.types import Context, Key, Selector, State
 
 
@@ -15,9 +14,9 @@ def pow_d(m: int, d: int | None = None) -> Selector:
 
     .. math:: S = \operatorname{top}_m \{F_k(w) : k \in A\}, \qquad A \text{ of size } d \text{ drawn } \propto n_k
 
-    without replacement; ties at random. The candidates download the model and evaluate it on their whole training
-    sets: the history counts both. Pair it with uniform weights. ``d = m`` is size-proportional selection, ``d = N``
-    the greedy choice.
+    without replacement; ties at random, candidates without a finite loss last. The candidates download the model
+    and evaluate it on their whole training sets: the history counts both. Pair it with uniform weights. ``d = m``
+    is size-proportional selection, ``d = N`` the greedy choice.
 
     Args:
       m: clients that train.
@@ -34,21 +33,17 @@ def pow_d(m: int, d: int | None = None) -> Selector:
 
 def choose_among(m: int, d: int | None, batch: int | None) -> Selector:
     """:func:`pow_d` (``batch=None``) and :func:`cpow_d`."""
-    check_count("m", m)
-    if d is not None:
-        check_count("d", d, low=m)
+    check_candidates(m, d)
 
     def init(sizes: Array, key: Key | None = None) -> State:
-        return size_proportional(m).init(sizes, key)
+        del key
+        return jnp.log(sizes)
 
     def select(state: State, key: Key, context: Context) -> tuple[Array, State]:
-        n = context.n_clients
-        if d is not None and d > n:
-            raise ValueError(f"d must be from m to the {n} clients, got {d}")
         draw_key, probe_key, tie_key = jax.random.split(key, 3)
-        candidates = size_proportional(min(2 * m, n) if d is None else d)
-        among, state = candidates.select(state, draw_key, context)
+        among = draw_candidates(state, draw_key, min(2 * m, context.n_clients) if d is None else d)
         losses = context.probe(among, probe_key, batch)
-        return among[top(losses, m, tie_key)], state
+        answered = jnp.where(jnp.isfinite(losses), losses, -jnp.inf)  # a client that failed is no large loss
+        return among[top(answered, m, tie_key)], state
 
     return Selector(init, select, observe, m)

@@ -6,9 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedjax_fair.checks import check_count
-from fedjax_fair.selectors.ranking import top
-from fedjax_fair.solvers import scatter
+from fedjax_fair.selectors.ranking import check_candidates, draw_candidates, top
+from fedjax_fair.solvers import masked_mean, scatter
 from fedjax_fair.types import Context, Key, Report, Selector
 
 
@@ -25,6 +24,9 @@ def rpow_d(m: int, d: int | None = None) -> Selector:
     Of d candidates drawn in proportion to their sizes (d = N by default, so all), the m with the largest loss as of
     their last participation: the mean over the minibatches of that local training.
 
+    A client that is selected and does not report is put at the mean of the others' losses (which the paper leaves
+    open): where it stood, at the top, it would be selected for ever.
+
     Observes ``train_loss``.
 
     Args:
@@ -36,27 +38,23 @@ def rpow_d(m: int, d: int | None = None) -> Selector:
 
     Source: Cho, Wang, Joshi, 2020, section 4; the baseline of UCB-CS.
     """
-    check_count("m", m)
-    if d is not None:
-        check_count("d", d, low=m)
+    check_candidates(m, d)
 
     def init(sizes: Array, key: Key | None = None) -> RPowDState:
         del key
         return RPowDState(jnp.log(sizes), jnp.full_like(sizes, jnp.inf))
 
     def select(state: RPowDState, key: Key, context: Context) -> tuple[Array, RPowDState]:
-        n = context.n_clients
-        if d is not None and d > n:
-            raise ValueError(f"d must be from m to the {n} clients, got {d}")
         draw_key, tie_key = jax.random.split(key)
-        if d is None or d == n:
+        if d is None or d == context.n_clients:
             return top(state.loss, m, tie_key), state
-        noise = jax.random.gumbel(draw_key, (n,), state.log_sizes.dtype)
-        among = jax.lax.top_k(state.log_sizes + noise, d)[1].astype(jnp.int32)
+        among = draw_candidates(state.log_sizes, draw_key, d)
         return among[top(state.loss[among], m, tie_key)], state
 
     def observe(state: RPowDState, report: Report) -> RPowDState:
-        heard = scatter(state.loss, report.ids, report.train_loss, report.active)
-        return state._replace(loss=heard)
+        loss = scatter(state.loss, report.ids, report.train_loss, report.active)
+        failed = scatter(jnp.zeros_like(loss), report.ids, ~report.active, ~report.active) > 0
+        known = jnp.isfinite(loss) & ~failed
+        return state._replace(loss=jnp.where(failed & known.any(), masked_mean(loss, known), loss))
 
     return Selector(init, select, observe, m)

@@ -7,7 +7,7 @@ from jax import Array
 
 from fedjax_fair.checks import check_count, check_range
 from fedjax_fair.selectors.ranking import top
-from fedjax_fair.solvers import scatter
+from fedjax_fair.solvers import masked_mean, scatter
 from fedjax_fair.types import Context, Key, Report, Selector
 
 LARGEST = 1e30  # of the exploration bonus
@@ -32,8 +32,8 @@ def ucb_cs(m: int, gamma: Array | float = 0.7, literal_alg1: bool = False) -> Se
               N_k = \sum_{t'} \gamma^{t - t'} 1[k \in S_{t'}], \quad T = \sum_{t'} \gamma^{t - t'}
 
     (Eq. 4-7), where :math:`\ell` is the client's mean minibatch loss over its local steps and :math:`\sigma` the
-    largest standard deviation of those losses in the last round. Clients never tried come first (N_k = 0), ties
-    at random. T_1 = 1, so there is no bonus after the first round.
+    largest standard deviation of those losses in the last round that was heard of. Ties are broken at random.
+    T_1 = 1, so there is no bonus after the first round.
 
     Observes ``train_loss`` and ``train_loss_std``; no model is sent but for training. Pair it with uniform weights:
     the sizes are in the index.
@@ -47,8 +47,12 @@ def ucb_cs(m: int, gamma: Array | float = 0.7, literal_alg1: bool = False) -> Se
     Raises:
       ValueError: ``m`` below 1, ``gamma`` outside [0, 1].
 
-    Differs from the paper in: the exponent counts rounds; counted in local iterations as printed, .7^30 would
-    erase all history at once.
+    Differs from the paper in:
+      1. the exponent counts rounds; counted in local iterations as printed, .7^30 would erase all history at once;
+      2. clients with N_k = 0, for which the index is not defined, come first. With gamma = 0 these are all but the
+         last cohort (in the paper's words the latest loss would remain their estimate);
+      3. a client that is selected and does not report counts as if it had reported the mean of the others'
+         L_k / N_k: left alone, its growing bonus would have it selected for ever.
 
     Source: Cho, Gupta, Joshi, Yagan, Bandit-based Communication-Efficient Client Selection Strategies for Federated
     Learning, 2020.
@@ -63,9 +67,9 @@ def ucb_cs(m: int, gamma: Array | float = 0.7, literal_alg1: bool = False) -> Se
 
     def bound(state: UCBState) -> Array:
         width = jnp.sqrt(2 * jnp.log(jnp.maximum(state.total, 1))) * state.sigma
-        bonus = jnp.minimum(width * jnp.exp(-state.log_count / 2), LARGEST)
-        tried = jnp.isfinite(state.log_count)
-        return jnp.where(tried, state.share * (state.mean + jnp.where(tried, bonus, 0)), jnp.inf)
+        rarity = jnp.minimum(jnp.exp(-state.log_count / 2), LARGEST)  # finite: 0 * inf would be NaN
+        bonus = jnp.minimum(width * rarity, LARGEST)
+        return jnp.where(jnp.isfinite(state.log_count), state.share * (state.mean + bonus), jnp.inf)
 
     def select(state: UCBState, key: Key, context: Context) -> tuple[Array, UCBState]:
         del context
@@ -76,18 +80,26 @@ def ucb_cs(m: int, gamma: Array | float = 0.7, literal_alg1: bool = False) -> Se
         ) if literal_alg1 else state
 
     def observe(state: UCBState, report: Report) -> UCBState:
-        seen, log_gamma = report.active, jnp.log(jnp.asarray(gamma, state.mean.dtype))
+        ids, seen, log_gamma = report.ids, report.active, jnp.log(jnp.asarray(gamma, state.mean.dtype))
         idle = state.log_count + log_gamma
-        own = idle[report.ids]
+        own = idle[ids]
         count = jnp.logaddexp(own, 0)
-        mean = state.mean[report.ids] * jnp.exp(own - count) + report.train_loss * jnp.exp(-count)
+
+        def averaged(loss: Array) -> Array:
+            return state.mean[ids] * jnp.exp(own - count) + loss * jnp.exp(-count)
+
+        means = scatter(state.mean, ids, averaged(report.train_loss), seen)
+        counts = scatter(idle, ids, count, seen)
+        failed = scatter(jnp.zeros_like(idle), ids, ~seen, ~seen) > 0
+        known = jnp.isfinite(counts) & ~failed
+        lapsed = ~seen & known.any()
         state = state._replace(
-            mean=scatter(state.mean, report.ids, mean, seen),
-            log_count=scatter(idle, report.ids, count, seen),
+            mean=scatter(means, ids, averaged(masked_mean(means, known)), lapsed),
+            log_count=scatter(counts, ids, count, lapsed),
             total=gamma * state.total + 1,
-            sigma=jnp.max(report.train_loss_std, where=seen, initial=0),
+            sigma=jnp.where(seen.any(), jnp.max(report.train_loss_std, where=seen, initial=0), state.sigma),
         )
-        fresh = scatter(state.listed, report.ids, bound(state)[report.ids], seen)
+        fresh = scatter(state.listed, ids, bound(state)[ids], seen | lapsed)
         return state._replace(listed=fresh) if literal_alg1 else state
 
     return Selector(init, select, observe, m)
