@@ -31,6 +31,7 @@ from fedjax_fair.regret import Ledger, ledger
 from fedjax_fair.run import History, run
 from fedjax_fair.selectors import cpow_d, pow_d, rpow_d, size_proportional, ucb_cs, uniform
 from fedjax_fair.simulate import simulation
+from fedjax_fair.sweep import Sweep, sweep
 from fedjax_fair.types import (
     Aggregator,
     Batch,
@@ -63,6 +64,7 @@ __all__ = [
     "Selector",
     "SimState",
     "Simulation",
+    "Sweep",
     "Trace",
     "aaggff_d",
     "aaggff_s",
@@ -104,6 +106,7 @@ __all__ = [
     "simulation",
     "size_proportional",
     "size_softmax",
+    "sweep",
     "term",
     "tilted",
     "ucb_cs",

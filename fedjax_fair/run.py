@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -48,8 +47,7 @@ class History(NamedTuple):
         return np.asarray(next(iter(self.scores.values())).loss)
 
 
-@partial(jax.jit, static_argnames=("step", "evaluate", "deploy", "evaluations", "every"), donate_argnames="state")
-def _play(
+def play(
     state: SimState,
     data: Any,
     *,
@@ -59,13 +57,17 @@ def _play(
     evaluations: int,
     every: int,
 ) -> tuple[SimState, tuple[Info, dict[str, Evaluation]]]:
-    """``evaluations`` times ``every`` rounds and an evaluation, in one program."""
+    """``evaluations`` times ``every`` rounds and an evaluation: a pure function of state and data."""
 
     def stretch(state: SimState, _: None) -> tuple[SimState, tuple[Info, dict[str, Evaluation]]]:
         state, info = jax.lax.scan(lambda s, _: step(s, data), state, length=every)
         return state, (info, evaluate(deploy(state), data))
 
     return jax.lax.scan(stretch, state, length=evaluations)
+
+
+STATIC = ("step", "evaluate", "deploy", "evaluations", "every")
+_play = jax.jit(play, static_argnames=STATIC, donate_argnames="state")
 
 
 def run(
@@ -108,22 +110,23 @@ def run(
     if not isinstance(sim, Simulation):
         raise ValueError(f"sim must be an ff.simulation(...), got {type(sim).__name__}")
     if state is None:
-        state = sim.init(_as_key(key))
+        state = sim.init(as_key(key))
     state = jax.tree.map(jnp.copy, state)  # what is donated must be nobody else's
     played, pieces = int(state.round), []
-    with _bar(progress, rounds) as advance:
-        for evaluations, length in _chunks(rounds, every, chunk):
+    with bar(progress, rounds) as advance:
+        for evaluations, length in chunks(rounds, every, chunk):
             functions = {"step": sim.step, "evaluate": sim.evaluate, "deploy": sim.deploy}
             state, record = _play(state, sim.data, **functions, evaluations=evaluations, every=length)
             pieces.append((np.full(evaluations, length), jax.device_get(record)))
             advance(evaluations * length)
             # A copy: the callback may keep the state, but the next chunk's call takes ours apart.
-            if on_chunk is not None and on_chunk(jax.tree.map(jnp.copy, state), _join(pieces, played)):
+            if on_chunk is not None and on_chunk(jax.tree.map(jnp.copy, state), join(pieces, played)):
                 break
-    return state, _join(pieces, played)
+    return state, join(pieces, played)
 
 
-def _as_key(key: Any) -> Key:
+def as_key(key: Any) -> Key:
+    """A JAX key, of itself or of a seed; ValueError for anything else."""
     if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
         return jax.random.key(int(key))
     if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and not key.shape:
@@ -131,7 +134,7 @@ def _as_key(key: Any) -> Key:
     raise ValueError(f"key must be one jax.random.key(...), or a seed, got {key!r}")
 
 
-def _chunks(rounds: int, every: int, chunk: int | None) -> Iterator[tuple[int, int]]:
+def chunks(rounds: int, every: int, chunk: int | None) -> Iterator[tuple[int, int]]:
     """``(evaluations, rounds before each)`` of every compiled call; few distinct ones, since each compiles."""
     total, rest = divmod(rounds, every)
     if chunk is None:
@@ -146,7 +149,8 @@ def _chunks(rounds: int, every: int, chunk: int | None) -> Iterator[tuple[int, i
         yield 1, rest
 
 
-def _join(pieces: list[tuple[np.ndarray, Any]], played: int) -> History:
+def join(pieces: list[tuple[np.ndarray, Any]], played: int) -> History:
+    """One history of several calls' records; ``played`` rounds came before."""
     gaps = np.concatenate([gap for gap, _ in pieces])
     info = [jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), record[0]) for _, record in pieces]
     rounds = jax.tree.map(lambda *parts: np.concatenate(parts), *info)
@@ -154,7 +158,7 @@ def _join(pieces: list[tuple[np.ndarray, Any]], played: int) -> History:
     return History(played + np.cumsum(gaps), scores, *rounds)
 
 
-class _bar:
+class bar:
     """A progress bar on standard error, or nothing; a context that gives ``advance(rounds)``."""
 
     def __init__(self, progress: bool | str | None, rounds: int) -> None:

@@ -81,7 +81,7 @@ def check_outputs(net: Model, params: Params, data: FederatedData, loss: PerExam
                 "softmax_cross_entropy needs logits [B, C] and integer labels [B], got outputs "
                 f"{outputs.shape} and labels {y.shape} of type {y.dtype}; pass another loss="
             )
-        highest = int(data.y.max())
+        highest = int(np.asarray(data.y).max())  # NumPy: simulation may be called under a trace (sweep)
         if highest >= outputs.shape[1]:
             raise ValueError(
                 f"labels must be below the model's {outputs.shape[1]} outputs, got label {highest}: "

@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 
@@ -103,8 +104,8 @@ def simulation(
         optax.sgd(1.0) if server_optimizer is None else server_optimizer,
     )
     weigh, update = setup.computing("highest", method.aggregator.weigh), setup.computing("highest", server.update)
-    largest, largest_validation = int(data.train.size.max()), int(data.validation.size.max())
-    equal = bool((data.train.size == largest).all())  # then the number of local steps is static
+    largest, largest_validation = int(data.sizes.max()), int(np.asarray(data.validation.size).max())
+    equal = bool((data.sizes == largest).all())  # then the number of local steps is static
     block = setup.choose_block(client_block, selector.cohort, shapes, data.sizes)
 
     def scores(params: Params, x: Any, y: Array) -> tuple[Array, Array]:

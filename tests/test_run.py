@@ -10,7 +10,7 @@ import pytest
 from toy import SIZES, compilations, examples, federation, linear, mean_loss
 
 import fedjax_fair as ff
-from fedjax_fair.run import _chunks, _play
+from fedjax_fair.run import _play, chunks
 
 TRAINER = ff.local_sgd(optax.sgd(0.1), steps=2, batch_size=3)
 FULL = ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=None)
@@ -158,7 +158,7 @@ def test_a_regular_experiment_is_one_program_and_a_second_run_compiles_nothing(d
     ("rounds", "every", "programs"), [(12, 3, 1), (1000, 10, 1), (13, 1, 1), (97, 1, 2), (7, 2, 2), (123, 2, 3)]
 )
 def test_chunks_come_in_few_lengths_some_ten_of_them(rounds, every, programs):
-    calls = list(_chunks(rounds, every, None))
+    calls = list(chunks(rounds, every, None))
     assert sum(evaluations * length for evaluations, length in calls) == rounds
     assert len(set(calls)) == programs
     assert min(rounds // every, 10) <= len(calls) <= 50

@@ -1,0 +1,1 @@
+"""Measurements that the project's claims rest on; nothing here is part of the package."""
