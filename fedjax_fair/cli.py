@@ -36,6 +36,8 @@ class Listing:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. A wrong call ends in one sentence on standard error and exit status 2."""
+    if arguments is None:  # a process of its own, whose JAX nobody else has settled
+        keep_programs()
     try:
         act(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
@@ -56,6 +58,20 @@ def act(given: list[str]) -> None:
         print(f"fedjax-fair: {error}", file=sys.stderr)
         sys.exit(2)
     train(plan, folder, ["fedjax-fair", *given])
+
+
+def keep_programs() -> None:
+    """Keep compiled programs in the user's cache directory: the same call starts at once the next time.
+
+    ``$JAX_COMPILATION_CACHE_DIR`` names another place, and ``JAX_ENABLE_COMPILATION_CACHE=0`` keeps nothing.
+    """
+    import jax
+
+    from fedjax_fair.data.cache import directory
+
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", str(directory() / "programs"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
@@ -190,7 +206,11 @@ def train(plan: Any, folder: Path, command: list[str]) -> None:
 
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     experiment, seeds = plan.experiment, plan.experiment.seeds
-    header = about(shlex.join(command)) | {"model": plan.model_name, "cohort": plan.cohort}
+    header = about(shlex.join(command)) | {
+        "model": plan.model_name,
+        "cohort": plan.cohort,
+        "precision": experiment.precision,
+    }
     notes.print(
         f"{experiment.dataset}: {plan.data.n_clients} clients, {plan.cohort} a round, {int(plan.data.sizes.sum())} "
         f"training examples, {plan.model_name}"

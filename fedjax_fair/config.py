@@ -60,6 +60,8 @@ class Experiment:
     """Step size of the server's SGD on the aggregated update."""
     eval_every: int = 10
     """Rounds between evaluations of every client."""
+    precision: Literal["highest", "high", "default"] = "highest"
+    """Of the models' matrix products: float32, or faster and coarser where the hardware has it (TF32, bfloat16)."""
     data_dir: Path | None = None
     """Where tensorflow-datasets keeps its prepared data; by default $TFDS_DATA_DIR, else its own place."""
     out: Path | None = None

@@ -121,6 +121,7 @@ def prepare(experiment: Experiment, rules: tuple[str, ...]) -> Plan:
             trainer=trainer,
             selector=build_selector(experiment, cohort, parsed[text]),
             server_optimizer=optax.sgd(experiment.server_lr),
+            precision=experiment.precision,
         )
         for text, method in methods.items()
     }

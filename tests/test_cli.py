@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -184,3 +185,20 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly():
     )
     assert "Rules" in done.stdout
     assert done.stderr == ""
+
+
+def test_the_second_call_finds_its_programs_compiled(tmp_path):
+    places = os.environ | {"FEDJAX_FAIR_CACHE": str(tmp_path / "cache")}
+    environment = {name: value for name, value in places.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+
+    def call(out: str) -> set[str]:
+        command = [sys.executable, "-m", "fedjax_fair", "run", *SMALL, "--seeds", "1", "--out", str(tmp_path / out)]
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+        return {path.name for path in (tmp_path / "cache" / "programs").iterdir() if path.name.endswith("-cache")}
+
+    first = call("first")
+    assert first
+    assert call("second") == first  # nothing was compiled anew
+    one, two = (np.load(tmp_path / out / "history.npz") for out in ("first", "second"))
+    for name in one:
+        np.testing.assert_array_equal(one[name], two[name])

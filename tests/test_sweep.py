@@ -107,5 +107,5 @@ def test_what_cannot_be_swept_is_one_sentence(changes, message):
 
 
 def test_build_must_return_a_simulation():
-    with pytest.raises(ValueError, match="build must return an ff.simulation"):
+    with pytest.raises(ValueError, match=r"build must return an ff\.simulation"):
         ff.sweep(lambda: jnp.zeros(3), {})
