@@ -1,0 +1,170 @@
+"""The engine on a GPU: pfl's published run, many seeds at once, and a full cohort, each against the matmul peak.
+
+The precision of float32 products is stated with every figure: "default" is what users get (TF32 on NVIDIA's
+tensor cores), "highest" is full float32. The peak is that of one large product at the same precision.
+"""
+
+import dataclasses
+import itertools
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import jax
+import tyro
+
+import fedjax_fair as ff
+from benchmarks.speed import common, ours, seeds, workloads
+
+
+@dataclasses.dataclass
+class Options:
+    """Speed on one GPU; refuses to start without one, unless --platform cpu says that this is a test."""
+
+    platform: str = "gpu"
+    """gpu, or cpu to test the script."""
+    precisions: tuple[str, ...] = ("default", "highest")
+    """Precision of float32 products."""
+    blocks: tuple[int, ...] = (0, 10, 25)
+    """client_block to try on pfl-cifar; 0 stands for all."""
+    rounds: int = 1500
+    """Rounds of pfl's published run."""
+    seeds: tuple[int, ...] = (1, 16, 64, 256, 1024)
+    """Seeds side by side on lr-synthetic."""
+    repeats: int = 5
+    """Timed calls of the shorter measurements."""
+    out: Path | None = None
+    """Folder for the results."""
+    quick: bool = False
+    """Few rounds: to see that it runs."""
+
+
+def peak(side: int, repeats: int = 10) -> float:
+    """Best FLOP/s of one large float32 product at the precision now in force."""
+    x = jax.random.normal(jax.random.key(1), (side, side))
+    program = jax.jit(lambda a: a @ a)
+    jax.block_until_ready(program(x))
+    took = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        jax.block_until_ready(program(x))
+        took.append(time.perf_counter() - begin)
+    return 2 * side**3 / min(took)
+
+
+def published_run(options: Options, best: float) -> list[dict]:
+    """pfl-cifar for 1,500 rounds, whole run and steady state, for every client_block."""
+    work = workloads.WORKLOADS["pfl-cifar"]
+    data, found = ours.federation(*workloads.make_data(work)), []
+    for block in options.blocks:
+        sim = ours.simulate(work, data, client_block=block or None)
+        stamps = [time.perf_counter()]
+        every = max(1, options.rounds // 10)
+        state, _ = ff.run(
+            sim,
+            0,
+            rounds=options.rounds,
+            eval_every=every,
+            chunk=1,
+            progress=False,
+            on_chunk=lambda state, history: stamps.append(time.perf_counter()),  # noqa: B023
+        )
+        jax.block_until_ready(state)
+        steady = [(late - early) / every for early, late in itertools.pairwise(stamps[1:])] or [
+            stamps[1] - stamps[0]
+        ]
+        found.append(
+            entry(f"pfl-cifar, client_block={block or None}", work, steady, best, whole=stamps[-1] - stamps[0])
+        )
+    return found
+
+
+def entry(
+    what: str, work: workloads.Workload, times: list[float], best: float, times_work: int = 1, **more
+) -> dict:
+    """One line: seconds per round, and the FLOP/s of its products as a fraction of the peak."""
+    rate = times_work * workloads.flop(work) / statistics.median(times)
+    return {"what": what, "round_s": times, "flops": rate, "of_peak": rate / best, **more}
+
+
+def side_by_side(options: Options, best: float) -> list[dict]:
+    """lr-synthetic: one seed, and many in one program; rounds a second summed over the seeds."""
+    work = workloads.WORKLOADS["lr-synthetic"]
+    sim = ours.simulate(work, ours.federation(*workloads.make_data(work)))
+    rounds, found = 5 if options.quick else 200, []
+    programs = {count: seeds.many(sim, rounds) for count in options.seeds}
+    states = {count: seeds.start(sim, count) for count in options.seeds}
+    for count, times in common.interleaved(programs, states, options.repeats, rounds).items():
+        total = count / statistics.median(times)
+        found.append(entry(f"lr-synthetic, {count} seeds", work, times, best, count, seed_rounds_per_s=total))
+    return found
+
+
+def full_cohort(options: Options, best: float) -> list[dict]:
+    """mlp-fmnist with all clients in every round."""
+    work = workloads.WORKLOADS["mlp-fmnist-all"]
+    sim = ours.simulate(work, ours.federation(*workloads.make_data(work)))
+    rounds = 1 if options.quick else 50
+    state = sim.init(jax.random.key(0))
+    programs, states = {0: common.rounds_of(sim, rounds)}, {0: state}
+    return [entry(work.name, work, common.interleaved(programs, states, options.repeats, rounds)[0], best)]
+
+
+def main() -> int:
+    """All three at every precision."""
+    options = tyro.cli(Options)
+    try:
+        device = jax.devices(options.platform)[0]
+    except RuntimeError:
+        print(f"JAX finds no {options.platform} here; --platform cpu --quick tests the script.", file=sys.stderr)
+        return 2
+    if options.quick:
+        options = dataclasses.replace(options, blocks=(10,), rounds=1, seeds=(1, 2), repeats=1)
+    found = []
+    with jax.default_device(device):
+        for precision in options.precisions:
+            with jax.default_matmul_precision(precision):
+                best = peak(512 if options.quick else 8192)
+                for part in (side_by_side, full_cohort, published_run):
+                    for line in part(options, best):
+                        found.append({**line, "precision": precision, "peak_flops": best})
+                        print(
+                            f"{precision:8} {line['what']:32} {common.spread(line['round_s'])} ms a round",
+                            flush=True,
+                        )
+    rows = [
+        [
+            line["what"],
+            line["precision"],
+            common.spread(line["round_s"]),
+            f"{line['flops'] / 1e12:.3g}",
+            f"{line['of_peak']:.3f}",
+            *(f"{line[k]:,.0f}" if k in line else "" for k in ("whole", "seed_rounds_per_s")),
+        ]
+        for line in found
+    ]
+    columns = (
+        "",
+        "precision",
+        "round, ms",
+        "TFLOP/s",
+        "of peak",
+        f"{options.rounds} rounds, s",
+        "seed rounds per s",
+    )
+    notes = (
+        "Median [lowest – highest]; a round of several seeds is one round of each. TFLOP/s counts the products of "
+        "the workload only; the peak is the best of one large product at the same precision: "
+        + ", ".join(
+            f"{p} {b / 1e12:.3g} TFLOP/s" for p, b in {e["precision"]: e["peak_flops"] for e in found}.items()
+        )
+        + ". The time of the whole run includes compilation."
+    )
+    out = common.folder(options.out, None if options.platform == "cpu" else device.device_kind, options.quick)
+    common.write(out, "gpu", f"On one {device.device_kind}", notes, [(columns, rows)], found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

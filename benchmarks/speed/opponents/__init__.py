@@ -1,0 +1,1 @@
+"""Other simulators, each with an environment of its own and a ``run.py`` that does our workloads."""

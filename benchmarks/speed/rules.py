@@ -1,0 +1,140 @@
+"""What a rule costs above FedAvg when 100 clients take part: the signals it reads, and the rule itself.
+
+Every rule is measured beside FedAvg with the same signals forced to be computed: an aggregator that reads them and
+multiplies them by a zero which the compiler cannot know, since it is carried in the state. The difference between
+the two is the rule's own arithmetic (and that of its objective and server transform).
+"""
+
+import dataclasses
+import statistics
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import tyro
+from jax import Array
+
+import fedjax_fair as ff
+from benchmarks.speed import common, ours, workloads
+from fedjax_fair.registry import AGGREGATORS, make_rule
+from fedjax_fair.types import as_method
+
+FREE = ("n", "updates")  # there anyway; reading them is the rule's own work
+SIZES = {
+    "lr": workloads.WORKLOADS["lr-synthetic"]._replace(
+        name="lr-100",
+        title="softmax regression 60-10; all of 100 clients, one epoch in batches of 50",
+        clients=100,
+        cohort=100,
+        epochs=1,
+    ),
+    "mlp": workloads.WORKLOADS["mlp-fmnist-all"],
+}
+
+
+@dataclasses.dataclass
+class Options:
+    """The cost of every rule of the registry above FedAvg, at 100 clients, all taking part."""
+
+    model: str = "lr"
+    """lr (610 parameters) or mlp (159,010)."""
+    rules: tuple[str, ...] = tuple(AGGREGATORS)
+    """Which rules."""
+    rounds: int = 0
+    """Rounds per timed call; 0 chooses."""
+    repeats: int = 7
+    """Timed calls of each program, in turn."""
+    out: Path | None = None
+    """Folder for the results."""
+    quick: bool = False
+    """Few rounds: to see that it runs."""
+
+
+def forced(signals: tuple[str, ...]) -> ff.Aggregator:
+    """Uniform FedAvg that reads ``signals`` and adds nothing of them."""
+
+    def init(sizes: Array, key: Array | None = None) -> Array:
+        return jnp.zeros((), sizes.dtype)
+
+    def weigh(zero: Array, report: ff.Report, key: Array) -> tuple[Array, Array]:
+        seen = sum((jnp.nan_to_num(getattr(report, name)).sum() for name in signals), jnp.zeros(()))
+        return report.active / jnp.maximum(report.active.sum(), 1) + zero * seen, zero
+
+    return ff.Aggregator(init, weigh)
+
+
+def federation(work: workloads.Workload) -> ff.FederatedData:
+    """The workload's data, a tenth of it for validation."""
+    x, y = workloads.make_data(work)
+    owner = np.repeat(np.arange(work.clients), work.examples)
+    return ff.FederatedData.from_arrays(
+        x.reshape(-1, *work.shape), y.reshape(-1), client_id=owner, split=(0.9, 0.1, 0), normalizer=None
+    )
+
+
+def difference(times: list[float], base: list[float]) -> float:
+    """Median of the differences of calls that came soon after one another: what slows both drops out."""
+    return statistics.median(t - b for t, b in zip(times, base))
+
+
+def main() -> None:
+    """One process; the programs take turns, so that a slow minute hits all of them."""
+    options = tyro.cli(Options)
+    work = SIZES[options.model]
+    rounds = options.rounds or {"lr": 20, "mlp": 2}[options.model]
+    rounds, repeats = (2, 1) if options.quick else (rounds, options.repeats)
+    data = federation(work)
+    trainer = ff.local_sgd(optax.sgd(work.lr), epochs=work.epochs, batch_size=work.batch)
+
+    def simulate(rule: ff.Aggregator | ff.Method) -> ff.Simulation:
+        everybody = ff.uniform(work.cohort)
+        return ff.simulation(
+            ours.model(work), data, aggregator=rule, selector=everybody, trainer=trainer, evaluate=("train",)
+        )
+
+    rules = {name: as_method(make_rule(name, learning_rate=work.lr)) for name in options.rules}
+    reads = {name: tuple(s for s in ff.reads(rule) if s not in FREE) for name, rule in rules.items()}
+    beside = {}  # FedSGD's local work is not FedAvg's: its baseline shares it
+    for name, rule in rules.items():
+        beside[name] = ("FedAvg, same local work", name if rule.local else "", reads[name])
+    plain = {name: (*key[:2], ()) for name, key in beside.items()}
+    sims = {name: simulate(rule) for name, rule in rules.items()}
+    for name, rule in rules.items():
+        for key in (beside[name], plain[name]):
+            if key not in sims:
+                sims[key] = simulate(ff.Method(forced(key[2]), local=rule.local))
+    programs = {key: common.rounds_of(sim, rounds) for key, sim in sims.items()}
+    states = {key: sim.init(jax.random.key(0)) for key, sim in sims.items()}
+    times = common.interleaved(programs, states, repeats, rounds)
+    rows, numbers = [], []
+    for name in rules:
+        numbers.append(
+            {
+                "rule": name,
+                "reads": reads[name],
+                "round_s": times[name],
+                "fedavg_s": times[plain[name]],
+                "fedavg_with_signals_s": times[beside[name]],
+            }
+        )
+        signals = difference(times[beside[name]], times[plain[name]])
+        own = difference(times[name], times[beside[name]])
+        base = statistics.median(times[plain[name]])
+        above = 100 * (statistics.median(times[name]) / base - 1)
+        shown = [f"{value:.3g}" for value in (base * 1e3, signals * 1e3, own * 1e3, above)]
+        rows.append([f"`{name}`", ", ".join(reads[name]) or "–", common.spread(times[name]), *shown])
+    columns = ("rule", "reads", "round, ms", "FedAvg, ms", "signals, ms", "rule itself, ms", "above FedAvg, %")
+    notes = (
+        f"{work.title}, a tenth of each client's data kept for validation. {repeats} calls of {rounds} rounds, in "
+        "turn; medians, also of the differences. FedAvg here is uniform, with the rule's own local work (FedSGD's "
+        "is one full batch). Signals: FedAvg that is forced to compute what the rule reads, less FedAvg. Rule "
+        "itself: the rule less that; small differences of either sign are noise."
+    )
+    out = common.folder(options.out, quick=options.quick)
+    common.write(out, f"rules-{options.model}", "What a rule costs", notes, [(columns, rows)], numbers)
+
+
+if __name__ == "__main__":
+    main()
