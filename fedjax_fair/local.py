@@ -29,16 +29,15 @@ class LocalSGD(NamedTuple):
     ) -> tuple[Params, Trace]:
         """Train one client from ``params``; the optimiser's state starts afresh."""
         order_key, noise_key = jax.random.split(key)
-        steps, draw = self._batches(client, order_key)
+        steps, order, real = self._batches(client, order_key)
         scale = None if self.schedule is None else self.schedule(round)
         anchor = params
         gradient = jax.value_and_grad(loss, has_aux=True)
+        zero = jnp.zeros((), jnp.result_type(float))
 
-        def step(k: Array, carry: tuple) -> tuple:
+        def step(k: Array, rows: Array, carry: tuple) -> tuple:
             params, opt_state, mean, spread = carry
-            positions, mask = draw(k)
-            x, y = client.take(client.rows[positions])
-            batch = Batch(x, y, mask, jax.random.fold_in(noise_key, k))
+            batch = Batch(*client.take(rows), real(k), jax.random.fold_in(noise_key, k))
             (_, plain), grads = gradient(params, batch, anchor)
             updates, opt_state = self.optimizer.update(grads, opt_state, params)
             if scale is not None:
@@ -53,34 +52,44 @@ class LocalSGD(NamedTuple):
                 spread + (plain - mean) * (plain - moved),
             )
 
-        zero = jnp.zeros((), jnp.result_type(float))
-        params, _, mean, spread = jax.lax.fori_loop(
-            0, steps, step, (params, self.optimizer.init(params), zero, zero)
-        )
+        carry = (params, self.optimizer.init(params), zero, zero)
+        if isinstance(steps, int):  # the order is drawn at once
+            numbers = jnp.arange(steps)
+            drawn = numbers, client.rows[jax.vmap(order)(numbers)]
+            carry, _ = jax.lax.scan(lambda c, now: (step(*now, c), None), carry, drawn)
+        else:
+            carry = jax.lax.fori_loop(0, steps, lambda k, c: step(k, client.rows[order(k)], c), carry)
+        params, _, mean, spread = carry
         return params, Trace(mean, jnp.sqrt(spread / jnp.asarray(steps).astype(zero.dtype)))
 
-    def _batches(self, client: Client, key: Key) -> tuple[Any, Callable[[Array], tuple[Array, Array]]]:
-        """The number of steps, and ``step -> (positions i32[B] among the client's rows, mask bool[B])``."""
+    def _batches(self, client: Client, key: Key) -> tuple[Any, Callable[[Array], Array], Callable[[Array], Array]]:
+        """The number of steps, ``step -> positions i32[B]`` among the client's rows, ``step -> mask bool[B]``."""
         capacity = client.rows.shape[0]
         if self.batch_size is None:
             everything = jnp.arange(capacity)
             own = jnp.minimum(everything, client.size - 1)  # a neighbour's overflow would pass any mask: 0 * inf
-            return self.epochs, lambda k: (own, everything < client.size)
+            return self.epochs, lambda k: own, lambda k: everything < client.size
         if self.steps is not None:
             size = self.batch_size
             drawn = jax.random.randint(key, (self.steps, size), 0, client.size)
-            return self.steps, lambda k: (drawn[k], jnp.ones((size,), bool))
+            return self.steps, lambda k: drawn[k], lambda k: jnp.ones((size,), bool)
 
         assert self.epochs is not None  # local_sgd sees to that
         size = min(self.batch_size, capacity)
         per_epoch = -(-client.size // size)
         keys = shuffle_keys(key, (self.epochs,))
 
-        def draw(k: Array) -> tuple[Array, Array]:
-            positions = k % per_epoch * size + jnp.arange(size)
-            return shuffled(keys[k // per_epoch], positions, client.size), positions < client.size
+        def positions(k: Array) -> Array:
+            return k % per_epoch * size + jnp.arange(size)
 
-        return self.epochs * per_epoch, draw
+        def order(k: Array) -> Array:
+            return shuffled(keys[k // per_epoch], positions(k), client.size)
+
+        def real(k: Array) -> Array:
+            even = isinstance(client.size, int) and client.size % size == 0  # known to the compiler: no mask at all
+            return jnp.ones((size,), bool) if even else positions(k) < client.size
+
+        return self.epochs * per_epoch, order, real
 
 
 def local_sgd(
