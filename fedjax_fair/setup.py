@@ -125,17 +125,30 @@ def local_work(net: Model, method: Method, trainer: Any, loss: PerExample) -> tu
     return train, local_loss
 
 
+CACHE = 2**23
+"""Bytes of stacked models that clients side by side may fill on a CPU: 100 MLPs of 0.6 MB ran
+up to 1.7 times faster in blocks of 10 or 20 than all at once, and never slower."""
+
+
 def choose_block(client_block: int | str | None, cohort: int, params: Params, sizes: np.ndarray) -> int | None:
     """How many clients train side by side; None for the whole cohort.
 
-    On a CPU a convolution's patches stay in cache for one client at a time, and vmapped clients of very
-    different sizes all make as many steps as the largest. On an accelerator the batch wins.
+    On a CPU a convolution's patches stay in cache for one client at a time, vmapped clients of very different sizes
+    all make as many steps as the largest, and the models of a block should stay in cache from step to step. On an
+    accelerator the batch wins.
     """
-    if client_block is None or client_block == "auto":
-        if client_block is None or jax.default_backend() != "cpu":
-            return None
-        convolution = any(leaf.ndim >= 4 for leaf in jax.tree.leaves(params))
-        skewed = sizes.max() > 2 * sizes.mean()
-        return 1 if convolution or skewed else None
-    block = check_count("client_block", client_block)
-    return None if block >= cohort else block
+    if client_block is None:
+        return None
+    if client_block != "auto":
+        block = check_count("client_block", client_block)
+        return None if block >= cohort else block
+    if jax.default_backend() != "cpu":
+        return None
+    leaves = jax.tree.leaves(params)
+    if any(leaf.ndim >= 4 for leaf in leaves) or sizes.max() > 2 * sizes.mean():
+        return 1
+    most = max(1, CACHE // max(1, sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)))
+    if most >= cohort:
+        return None
+    even = max(d for d in range(1, most + 1) if cohort % d == 0)  # a smaller last block is a second program
+    return even if 2 * even > most else most
