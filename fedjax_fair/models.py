@@ -3,6 +3,7 @@
 No stock model has batch normalisation: its running statistics have no meaning when clients' weights are averaged.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
@@ -42,7 +43,7 @@ class MLP(nn.Module):
 
 
 class PatchConv(nn.Module):
-    """A convolution as shifted patches and ONE matrix product; stride 1, the kernel shaped as ``nn.Conv``'s.
+    """A convolution as shifted patches and matrix products; stride 1, the kernel shaped as ``nn.Conv``'s.
 
     Under ``vmap`` over clients with weights of their own, ``lax.conv`` becomes a grouped convolution, which
     is some twenty times slower on a CPU; a matrix product becomes a batched matrix product.
@@ -61,9 +62,30 @@ class PatchConv(nn.Module):
         if self.padding == "SAME":
             x = jnp.pad(x, ((0, 0), _same(rows), _same(columns), (0, 0)))
         height, width = x.shape[1] - rows + 1, x.shape[2] - columns + 1
-        shifts = [x[:, i : i + height, j : j + width] for i in range(rows) for j in range(columns)]
-        patches = jnp.concatenate(shifts, axis=-1)
-        return patches @ kernel.reshape(-1, self.features) + bias.reshape(1, 1, 1, -1)
+        if columns * x.shape[-1] >= WIDE:
+            y = _row_by_row(x, kernel, height, width)
+        else:
+            shifts = [x[:, i : i + height, j : j + width] for i in range(rows) for j in range(columns)]
+            y = jnp.concatenate(shifts, axis=-1) @ kernel.reshape(-1, self.features)
+        return y + bias.reshape(1, 1, 1, -1)
+
+
+WIDE = 128
+"""Inputs to one row of a kernel from which a product per row, on a fifth of the patches, was faster on a CPU: by a
+tenth for 5 x 5 x 32, while for 3 x 3 x 32 one product of whole patches was."""
+
+
+def _row_by_row(x: Array, kernel: Array, height: int, width: int) -> Array:
+    """The same sum, a row of the kernel at a time, on patches that are shifted in width only.
+
+    With the rows of the images in front, the part of the patches that meets one row of the kernel is contiguous.
+    """
+    rows, columns, _, features = kernel.shape
+    x = x.transpose(1, 0, 2, 3)
+    patches = jnp.concatenate([x[:, :, j : j + width] for j in range(columns)], axis=-1)
+    products = [patches[i : i + height] @ kernel[i].reshape(-1, features) for i in range(rows)]
+    y = functools.reduce(jnp.add, products)
+    return y.transpose(1, 0, 2, 3)
 
 
 def _same(size: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from toy import optimized
 
 import fedjax_fair as ff
 from fedjax_fair.losses import softmax_cross_entropy
-from fedjax_fair.models import PatchConv, as_model, max_pool_2x2
+from fedjax_fair.models import WIDE, PatchConv, as_model, max_pool_2x2
 
 KEY, OTHER = jax.random.key(0), jax.random.key(1)
 IMAGES = jnp.array(np.random.default_rng(0).normal(size=(2, 28, 28)), jnp.float32)
@@ -70,11 +70,15 @@ def test_the_mlp_is_dense_layers_with_relu_between_them():
 
 
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize("channels", [3, WIDE // 2])
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (5, 5), (2, 4), (4, 1)])
-def test_patch_convolution_is_the_convolution_in_values_and_gradients(kernel, padding):
+def test_patch_convolution_is_the_convolution_in_values_and_gradients(kernel, channels, padding):
     with jax.enable_x64(True):
         rng = np.random.default_rng(1)
-        x, weights = jnp.array(rng.normal(size=(2, 7, 6, 3))), jnp.array(rng.normal(size=(*kernel, 3, 4)))
+        x, weights = (
+            jnp.array(rng.normal(size=(2, 7, 6, channels))),
+            jnp.array(rng.normal(size=(*kernel, channels, 4))),
+        )
         bias = jnp.array(rng.normal(size=4))
 
         def ours(x, weights):
@@ -94,7 +98,7 @@ def test_patch_convolution_is_the_convolution_in_values_and_gradients(kernel, pa
             return (out, *pull(towards)), (expected, *expected_pull(towards))
 
         for got, expected in zip(*both(x, weights)):
-            np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 2), (4, 6), (5, 4), (7, 9)])
