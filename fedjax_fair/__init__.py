@@ -1,6 +1,6 @@
 """Fair federated learning, simulated fast. ``import fedjax_fair as ff``."""
 
-from fedjax_fair import data, losses, metrics, models, objectives, plot, registry
+from fedjax_fair import availability, data, defences, faults, losses, metrics, models, objectives, plot, registry
 from fedjax_fair.aggregators import (
     aaggff_d,
     aaggff_s,
@@ -70,11 +70,14 @@ __all__ = [
     "aaggff_d",
     "aaggff_s",
     "afl",
+    "availability",
     "average_iterates",
     "averaged",
     "cpow_d",
     "data",
+    "defences",
     "erm",
+    "faults",
     "fedavg",
     "fedeba",
     "fedfv",
@@ -114,3 +117,8 @@ __all__ = [
     "ucb_cs",
     "uniform",
 ]
+
+
+def __dir__() -> list[str]:
+    """Only the public names, for completion in a notebook."""
+    return [*__all__, "__version__"]

@@ -32,6 +32,10 @@ def average_iterates(
 
     Source: Mohri, Sivek, Suresh, Agnostic Federated Learning, ICML 2019, whose guarantee is for the average.
     """
+    if server_optimizer is not None and not isinstance(server_optimizer, optax.GradientTransformation):
+        raise ValueError(
+            f"server_optimizer must be an optax optimiser, such as optax.sgd(1.), got {server_optimizer!r}"
+        )
     inner = optax.with_extra_args_support(optax.sgd(1.0) if server_optimizer is None else server_optimizer)
 
     def init(params: Params) -> AverageState:

@@ -244,6 +244,8 @@ def show_list(listing: Listing) -> None:
     from fedjax_fair.experiment import DATASETS
 
     if listing.markdown:
+        if listing.names:
+            raise ValueError(f"markdown prints every table and takes no names, got {' '.join(listing.names)}")
         print(cards.as_markdown(), end="")
         return
     known = [name for group in cards.GROUPS.values() for name in group]

@@ -50,7 +50,7 @@ def parse_rule(text: str) -> Entry:
       ValueError: not of this form.
     """
     rule, at, selector = text.partition("@")
-    if at and not selector:
+    if at and not (rule and selector and "@" not in selector):
         raise ValueError(f"algorithms takes rule@selector, got {text!r}")
     return Entry(*_parse(rule), *(_parse(selector) if at else (None, {})))
 
@@ -62,6 +62,8 @@ def _parse(text: str) -> tuple[str, dict[str, Any]]:
         key, equals, value = piece.partition("=")
         if not (equals and key.strip() and value.strip()):
             raise ValueError(f"algorithms takes name or name:setting=value,..., got {text!r}")
+        if key.strip().replace("-", "_") in settings:
+            raise ValueError(f"algorithms gives {key.strip()!r} twice, in {text!r}")
         settings[key.strip().replace("-", "_")] = _literal(value.strip())
     return name, settings
 
@@ -154,7 +156,9 @@ def _settings(experiment: Experiment, name: str) -> dict[str, Any]:
 def build_objective(experiment: Experiment) -> Objective:
     """The local objective that the experiment names."""
     name = check_choice("objective", experiment.objective, ("erm", *registry.OBJECTIVES))
-    return erm if name == "erm" else registry.OBJECTIVES[name](**_complete(experiment, name, registry.OBJECTIVES))
+    if name == "erm":
+        return erm
+    return registry.make(registry.OBJECTIVES[name], **_complete(experiment, name, registry.OBJECTIVES))
 
 
 def build_selector(experiment: Experiment, cohort: int, entry: Entry) -> Selector:
@@ -166,7 +170,7 @@ def build_selector(experiment: Experiment, cohort: int, entry: Entry) -> Selecto
         if not known:
             raise ValueError(f"{name} takes no settings, got {setting!r}")
         check_choice(f"setting of {name}", setting, known)
-    return factory(cohort, **(_settings(experiment, name) | entry.selector_settings))
+    return registry.make(factory, cohort, **(_settings(experiment, name) | entry.selector_settings))
 
 
 def _complete(experiment: Experiment, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,11 +191,11 @@ def build_data(experiment: Experiment) -> FederatedData:
         if experiment.test == "official":
             raise ValueError("test=official needs a public test set, which the synthetic dataset lacks")
         settings = _settings(experiment, name) | ({} if split is None else {"split": split})
-        return sources.synthetic(experiment.clients, seed=seed, **settings)
+        return registry.make(sources.synthetic, experiment.clients, seed=seed, **settings)
     if name == "fashion_mnist_3":
         return sources.load(name, seed=seed, split=split, data_dir=experiment.data_dir)
     settings = _complete(experiment, experiment.partition, registry.PARTITIONS)
-    partition = registry.PARTITIONS[experiment.partition](experiment.clients, **settings)
+    partition = registry.make(registry.PARTITIONS[experiment.partition], experiment.clients, **settings)
     return sources.load(
         name,
         partition=partition,
@@ -210,4 +214,4 @@ def build_model(experiment: Experiment, data: FederatedData) -> tuple[str, Model
         vectors = len(shape) == 1 or experiment.dataset == "fashion_mnist_3"
         name = "logistic_regression" if vectors else "cnn" if shape[-1] == 3 else "mlp"
     classes = int(np.max(data.y)) + 1
-    return name, registry.MODELS[name](classes=classes, **_settings(experiment, name))
+    return name, registry.make(registry.MODELS[name], classes=classes, **_settings(experiment, name))

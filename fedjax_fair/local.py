@@ -23,6 +23,7 @@ class LocalSGD(NamedTuple):
     batch_size: int | None
     schedule: Callable[[Array], Any] | None
     objective: Objective
+    limit: Callable[[Key, Array, Array], Array] | None = None
 
     def __call__(
         self, loss: LossFn, params: Params, client: Client, key: Key, round: Array
@@ -30,6 +31,8 @@ class LocalSGD(NamedTuple):
         """Train one client from ``params``; the optimiser's state starts afresh."""
         order_key, noise_key = jax.random.split(key)
         steps, order, real = self._batches(client, order_key)
+        if self.limit is not None:
+            steps = jnp.minimum(steps, self.limit(jax.random.fold_in(key, 2), round, client.id))
         scale = None if self.schedule is None else self.schedule(round)
         anchor = params
         gradient = jax.value_and_grad(loss, has_aux=True)
@@ -60,7 +63,7 @@ class LocalSGD(NamedTuple):
         else:
             carry = jax.lax.fori_loop(0, steps, lambda k, c: step(k, client.rows[order(k)], c), carry)
         params, _, mean, spread = carry
-        return params, Trace(mean, jnp.sqrt(spread / jnp.asarray(steps).astype(zero.dtype)))
+        return params, Trace(mean, jnp.sqrt(spread / jnp.maximum(steps, 1).astype(zero.dtype)))
 
     def _batches(self, client: Client, key: Key) -> tuple[Any, Callable[[Array], Array], Callable[[Array], Array]]:
         """The number of steps, ``step -> positions i32[B]`` among the client's rows, ``step -> mask bool[B]``."""
@@ -100,6 +103,7 @@ def local_sgd(
     batch_size: int | None,
     schedule: Callable[[Array], Any] | None = None,
     objective: Objective = erm,
+    limit: Callable[[Key, Array, Array], Array] | None = None,
 ) -> LocalSGD:
     """Minibatch SGD (any optax optimiser) on every client of the cohort.
 
@@ -117,6 +121,9 @@ def local_sgd(
       schedule: factor on the optimiser's updates as a function of the round (i32, from 0):
         ``lambda r: .999 ** r``, or ``lambda r: jnp.where(r < 300, 1., .5)``.
       objective: the scalar to differentiate; a method's own (FedProx's term) wraps it.
+      limit: stragglers: ``(key, round i32[], id i32[]) -> i32[]``, the most steps that a client makes in a round;
+        the key is its own. None: all that are due. FedProx's, half of the clients late at random:
+        ``lambda key, r, i: jnp.where(jax.random.bernoulli(key), jax.random.randint(key, (), 1, 20), 20)``.
 
     Raises:
       ValueError: both ``epochs`` and ``steps``, a count below 1, or an optimiser that is not optax's.
@@ -134,10 +141,10 @@ def local_sgd(
         raise ValueError(
             f"optimizer must be an optax optimiser, such as optax.sgd(.1), got {type(optimizer).__name__}"
         )
-    for name, function in (("schedule", schedule), ("objective", objective)):
+    for name, function in (("schedule", schedule), ("objective", objective), ("limit", limit)):
         if function is not None and not callable(function):
             raise ValueError(f"{name} must be a function, got {function!r}")
-    return LocalSGD(optimizer, epochs, steps, batch_size, schedule, objective)
+    return LocalSGD(optimizer, epochs, steps, batch_size, schedule, objective, limit)
 
 
 def full_batch_step(trainer: Any) -> LocalSGD:

@@ -190,6 +190,8 @@ def as_model(model: Any) -> Model:
         if "key" in parameters or len(required) >= 3:
             return Model(init, apply)
         return Model(init, lambda params, x, key: apply(params, x))
+    if model in (logistic_regression, mlp, cnn):
+        raise ValueError(f"model must be a model, got the factory {model.__name__}: call it")
     if callable(model):
         return _from_nnx(model)
     raise ValueError(

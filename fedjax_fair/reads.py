@@ -39,7 +39,7 @@ def reads(
         transform = server_transform(method, n_clients, slots)
         return (
             method.aggregator.weigh(method.aggregator.init(sizes, key), report, key),
-            transform.update(params, transform.init(params), params, report=report),
+            transform.update(params, transform.init(params), params, report=report, coef=jnp.ones((slots,))),
             selector.observe(selector.init(sizes, key), report) if selector is not None else (),
         )
 

@@ -90,7 +90,16 @@ def make_rule(name: str, settings: Mapping[str, Any] | None = None, *, learning_
             raise ValueError(f"{setting} must be True or False, got {given[setting]!r}")
     if "lipschitz" in known and given.get("lipschitz") is None:
         given["lipschitz"] = 1 / learning_rate
-    return factory(**given)
+    return make(factory, **given)
+
+
+def make(factory: Callable[..., Any], *settled: Any, **settings: Any) -> Any:
+    """``factory(...)``; a complaint about a setting says whose it is: ``fedmaba.alpha must be ...``."""
+    try:
+        return factory(*settled, **settings)
+    except ValueError as error:
+        owned = str(error).split(" ")[0] in settings
+        raise ValueError(f"{factory.__name__}.{error}" if owned else str(error)) from error
 
 
 def summary(factory: Callable[..., Any]) -> str:

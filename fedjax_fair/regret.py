@@ -52,7 +52,8 @@ def ledger(
 
     Args:
       aggregator: ``ff.aaggff_s(...)`` or ``ff.aaggff_d(...)``; recognised by its state.
-      losses: f[T, N], the clients' losses in each round.
+      losses: f[T, N], the clients' losses in each round; of a run in which everybody takes part
+        ``history.received_loss``, with its columns in the order of ``history.ids``.
       cdf: the one that the rule was built with (a rule is two functions, which cannot be asked).
       variant: likewise. Of "repo" neither the bounds nor the sign of the regret are promised: its first weights sum
         to N, not to 1.
@@ -68,6 +69,8 @@ def ledger(
     losses = jnp.asarray(losses)
     if losses.ndim != 2 or 0 in losses.shape:
         raise ValueError(f"losses must be [T, N] with T and N above 0, got shape {losses.shape}")
+    if not np.isfinite(losses).all():
+        raise ValueError("losses must be finite, got NaN or infinity")
     check_count("points", points)
     rounds, n = losses.shape
     state = aggregator.init(jnp.ones((n,), losses.dtype), jax.random.key(0))

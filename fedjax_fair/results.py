@@ -47,19 +47,32 @@ COST_LEGEND = (
 )
 
 
-def summarize(histories: list[History]) -> dict[str, np.ndarray]:
-    """Per measure, f64[seeds]: of the last evaluation; ``peak`` of the best on the evaluated split."""
+def summarize(histories: list[History], clients: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """Per measure, f64[seeds]: of the last evaluation; ``peak`` of the best on the evaluated split.
+
+    ``clients``, bool[N], are the ones to judge by, such as the honest; all by default.
+    """
     per_seed = []
     for history in histories:
-        row = metrics.summary(history.accuracy[-1], loss=history.loss[-1])
-        means = np.nanmean(history.accuracy, axis=1)
+        judged = slice(None) if clients is None else np.asarray(clients)
+        row = metrics.summary(history.accuracy[-1, judged], loss=history.loss[-1, judged])
+        means = np.nanmean(history.accuracy[:, judged], axis=1)
         cost = {"downloads": history.downloads.mean(), "evaluations": history.evaluations.mean()}  # a round
         per_seed.append(row | {"peak": 100 * means.max(), "left_out": (~history.active).sum()} | cost)
     return {key: np.array([float(row[key]) for row in per_seed]) for key in per_seed[0]}
 
 
-def table(runs: Runs) -> str:
-    """Mean and standard deviation over the seeds, a row per rule, as text."""
+def table(runs: Mapping[str, History | list[History]], clients: np.ndarray | None = None) -> str:
+    """Mean and standard deviation over the seeds, a row per rule, as text.
+
+    Args:
+      runs: per rule its history, or a list of them, one per seed.
+      clients: bool[N], the ones to judge by, such as the honest; all by default.
+
+    Raises:
+      ValueError: ``runs`` is not of this form.
+    """
+    runs = check_runs(runs)
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -68,7 +81,7 @@ def table(runs: Runs) -> str:
     made.add_column("rule", no_wrap=True)
     for heading in COLUMNS.values():
         made.add_column(heading, justify="right", no_wrap=True)
-    measured = {rule: summarize(histories) for rule, histories in runs.items()}
+    measured = {rule: summarize(histories, clients) for rule, histories in runs.items()}
     costly = any((h.downloads > h.ids.shape[1]).any() for histories in runs.values() for h in histories)
     for heading in COST.values() if costly else ():
         made.add_column(heading, justify="right", no_wrap=True)
@@ -83,6 +96,24 @@ def table(runs: Runs) -> str:
         + f"\n\n{LEGEND}"
         + (f"\n{COST_LEGEND}" if costly else "")
     )
+
+
+def check_runs(runs: Any) -> Runs:
+    """``runs`` with a list of histories for every rule.
+
+    Raises:
+      ValueError: not a mapping of rules to their history or histories, or without any.
+    """
+    listed = {
+        rule: [given] if isinstance(given, History) else given
+        for rule, given in (runs.items() if isinstance(runs, Mapping) else ())
+    }
+    for given in listed.values():
+        if not isinstance(given, list) or not given or not all(isinstance(h, History) for h in given):
+            raise ValueError(f"runs must map each rule to its History, or to one per seed, got {given!r}")
+    if not listed:
+        raise ValueError(f"runs must map each rule to its History, or to one per seed, got {runs!r}")
+    return listed
 
 
 def _spread(values: np.ndarray, digits: int) -> str:

@@ -10,13 +10,15 @@ import numpy as np
 import optax
 from jax import Array
 
+from fedjax_fair.availability import PerClient
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.data import FederatedData
 from fedjax_fair.local import LocalSGD
 from fedjax_fair.losses import softmax_cross_entropy
 from fedjax_fair.models import Model
 from fedjax_fair.objectives import erm
-from fedjax_fair.types import Batch, LossFn, Method, Params, Selector, Train
+from fedjax_fair.reads import toy_report
+from fedjax_fair.types import Aggregator, Batch, Context, LossFn, Method, Params, Selector, Train
 
 PerExample = Callable[[Array, Array], Array]
 """``(outputs [B, ...], y [B, ...]) -> f[B]``: a loss or a metric."""
@@ -58,6 +60,20 @@ def check_cohort(selector: Selector, n_clients: int) -> None:
         raise ValueError(f"the cohort m must be from 1 to the {n_clients} clients, got {selector.cohort}")
 
 
+def check_available(available: Any, n_clients: int) -> None:
+    """An availability answers for N clients: one bool for each id."""
+    if not callable(available):
+        raise ValueError(f"available must be a function, such as ff.availability.bernoulli(.8), got {available!r}")
+    if isinstance(available, PerClient) and available.n_clients != n_clients:
+        raise ValueError(f"available is made for {available.n_clients} clients, got a federation of {n_clients}")
+    round, ids = jnp.zeros((), jnp.int32), jnp.arange(n_clients)
+    answer = jax.eval_shape(lambda *asked: available(*asked), jax.random.key(0), round, ids)
+    if answer.shape != (n_clients,) or answer.dtype != bool:
+        raise ValueError(
+            f"available must return bool[K] for ids [K], got {answer.dtype}{list(answer.shape)} for {n_clients} ids"
+        )
+
+
 def check_splits(evaluate: Sequence[str], data: FederatedData) -> tuple[str, ...]:
     """The splits to evaluate on, each known and not empty."""
     if not isinstance(evaluate, (list, tuple)) or not evaluate:
@@ -93,11 +109,12 @@ def check_outputs(net: Model, params: Params, data: FederatedData, loss: PerExam
             raise ValueError(f"{name} must return one value per example, [2] for two, got shape {values.shape}")
 
 
-def check_weights(result: Any, cohort: int) -> tuple[Array, Any]:
+def check_weights(result: Any, cohort: int, before: Any) -> tuple[Array, Any]:
     """What an aggregator's ``weigh`` must return: ``(coefficients f[S], state)``."""
     if not isinstance(result, tuple) or len(result) != 2 or jnp.shape(result[0]) != (cohort,):
         got = jnp.shape(result[0]) if isinstance(result, tuple) and result else type(result).__name__
         raise ValueError(f"weigh must return (coefficients [{cohort}], state), got {got}")
+    check_state("weigh", before, result[1])
     return result
 
 
@@ -106,7 +123,48 @@ def check_ids(result: Any, cohort: int) -> tuple[Array, Any]:
     if not isinstance(result, tuple) or len(result) != 2 or jnp.shape(result[0]) != (cohort,):
         got = jnp.shape(result[0]) if isinstance(result, tuple) and result else type(result).__name__
         raise ValueError(f"select must return (ids [{cohort}], state), got {got}")
+    if not jnp.issubdtype(result[0].dtype, jnp.integer):
+        raise ValueError(f"select must return whole numbers as ids, got {result[0].dtype}")
     return result
+
+
+def check_select(selector: Selector, n_clients: int) -> None:
+    """A selector accepts N clients and keeps its state's form: traced, nothing computed."""
+
+    def ask(ids: Array, key: Any = None, batch: int | None = None) -> Array:
+        return jnp.ones(ids.shape)
+
+    def first(key: Any) -> tuple[Any, Any]:
+        context = Context(jnp.zeros((), jnp.int32), n_clients, ask, lambda ids: jnp.ones(ids.shape, bool))
+        state = selector.init(jnp.ones((n_clients,)), key)
+        return state, check_ids(selector.select(state, key, context), selector.cohort)[1]
+
+    check_state("select", *jax.eval_shape(first, jax.random.key(0)))
+
+
+def check_weigh(aggregator: Aggregator, n_clients: int, cohort: int, params: Params) -> None:
+    """A rule answers a cohort of S with S coefficients and keeps its state's form: traced, nothing computed."""
+
+    def first(key: Any, params: Params) -> Any:
+        state = aggregator.init(jnp.ones((n_clients,)), key)
+        return check_weights(aggregator.weigh(state, toy_report(cohort, params), key), cohort, state)
+
+    jax.eval_shape(first, jax.random.key(0), params)
+
+
+def check_state(name: str, before: Any, after: Any) -> None:
+    """A state that is carried over the rounds keeps its structure and its shapes."""
+    old, new = (str(jax.tree.map(lambda leaf: list(jnp.shape(leaf)), state)) for state in (before, after))
+    if old != new:
+        raise ValueError(f"{name} must return a state of the same form as init's, {old}, got {new}")
+
+
+def valid_ids(ids: Array, n_clients: int) -> Array:
+    """bool[S]: from 0 to N - 1, and not in an earlier slot already."""
+    order = jnp.argsort(ids, stable=True)
+    ordered = ids[order]
+    again = jnp.zeros(ids.shape, bool).at[order[1:]].set(ordered[1:] == ordered[:-1])
+    return (ids >= 0) & (ids < n_clients) & ~again
 
 
 def local_work(net: Model, method: Method, trainer: Any, loss: PerExample) -> tuple[Train, LossFn]:

@@ -11,9 +11,11 @@ import optax
 from jax import Array
 
 from fedjax_fair import losses, setup, signals
+from fedjax_fair.availability import Available, always
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.data import FederatedData
 from fedjax_fair.failures import drop_coefficients, drop_failures
+from fedjax_fair.faults import Fault, check_faults, misreport, misreport_losses
 from fedjax_fair.models import as_model
 from fedjax_fair.reads import reads
 from fedjax_fair.selectors import uniform
@@ -45,6 +47,8 @@ def simulation(
     trainer: Train,
     selector: Selector | None = None,
     server_optimizer: optax.GradientTransformation | None = None,
+    available: Available = always,
+    faults: Sequence[Fault] = (),
     loss: setup.PerExample = losses.softmax_cross_entropy,
     metric: setup.PerExample = losses.accuracy,
     evaluate: Sequence[str] = ("test",),
@@ -70,6 +74,9 @@ def simulation(
       trainer: the local work, ``ff.local_sgd(...)`` or any function of the form of ``types.Train``.
       selector: who takes part; everybody by default.
       server_optimizer: optax optimiser of the server; ``optax.sgd(1.)`` by default.
+      available: who can take part in which round, such as ``ff.availability.bernoulli(.8)``; everybody by default.
+        A selected client that is absent sends nothing, and to a probe answers NaN.
+      faults: clients that lie or fail, such as ``[ff.faults.inflate_loss(liars)]``.
       loss: per-example loss ``(outputs, y) -> f[B]``.
       metric: per-example metric, likewise; reported as accuracy.
       evaluate: the splits that ``sim.evaluate`` scores, the first being the one that the history leads with.
@@ -90,6 +97,11 @@ def simulation(
     net, method = as_model(model), as_method(aggregator)
     selector = uniform(data.n_clients) if selector is None else selector
     setup.check_cohort(selector, data.n_clients)
+    setup.check_select(selector, data.n_clients)
+    setup.check_available(available, data.n_clients)
+    faults = check_faults(faults, data.n_clients)
+    if deploy is not None and not callable(deploy):
+        raise ValueError(f"deploy must be a function of the state, such as ff.averaged, got {deploy!r}")
     splits = setup.check_splits(evaluate, data)
     check_count("eval_batch", eval_batch)
     check_choice("precision", precision, get_args(setup.Precision))
@@ -97,6 +109,7 @@ def simulation(
     example = jax.eval_shape(lambda: data.take(jnp.zeros((1,), jnp.int32))[0])
     shapes = jax.eval_shape(net.init, jax.random.key(0), example)
     setup.check_outputs(net, shapes, data, loss, metric)
+    setup.check_weigh(method.aggregator, data.n_clients, selector.cohort, shapes)
     read = reads(method, selector, n_clients=data.n_clients, cohort=selector.cohort, params=shapes)
     if "accuracy" in read and not data.validation.rows.shape[0]:
         raise ValueError("the rule reads accuracy, but the data has no validation split: give split a second share")
@@ -153,19 +166,27 @@ def simulation(
     def step(state: SimState, data: FederatedData) -> tuple[SimState, Info]:
         round_key = jax.random.fold_in(state.key, state.round)
         select_key, train_key, weigh_key, probe_key = jax.random.split(round_key, 4)
+        present_key, fault_key = jax.random.split(jax.random.fold_in(round_key, 4))
+
+        def present(ids: Array) -> Array:
+            return available(present_key, state.round, ids)
 
         asked: list[tuple[Array, Array]] = []  # whom the selector asked, and for how many losses: its cost
 
         def probe(ids: Array, key: Key | None = None, batch: int | None = None) -> Array:
             if batch is None:
                 asked.append((ids, data.train.size[ids].sum()))
-                return received_loss(state.params, data, ids)
-            asked.append((ids, jnp.asarray(ids.shape[0] * batch, jnp.int32)))
-            drawn_with = probe_key if key is None else key
-            return signals.minibatch(just_loss, state.params, data, ids, drawn_with, batch)[0]
+                answers = received_loss(state.params, data, ids)
+            else:
+                asked.append((ids, jnp.asarray(ids.shape[0] * batch, jnp.int32)))
+                drawn_with = probe_key if key is None else key
+                answers = signals.minibatch(just_loss, state.params, data, ids, drawn_with, batch)[0]
+            return jnp.where(present(ids), misreport_losses(answers, ids, faults, fault_key), jnp.nan)
 
-        context = Context(state.round, data.n_clients, probe, lambda ids: jnp.ones(ids.shape, bool))
+        context = Context(state.round, data.n_clients, probe, present)
         ids, chosen = setup.check_ids(selector.select(state.selector, select_key, context), selector.cohort)
+        known = setup.valid_ids(ids, data.n_clients)
+        ids = jnp.clip(ids, 0, data.n_clients - 1)
         updates, trace = train_cohort(state.params, data, ids, train_key, state.round)
         accuracy = signals.cohort(
             just_metric, state.params, data, data.validation, ids, eval_batch, largest_validation
@@ -173,7 +194,7 @@ def simulation(
         report = Report(
             ids=ids,
             n=data.train.size[ids].astype(jnp.result_type(float)),
-            active=context.available(ids),
+            active=present(ids) & known,
             loss=received_loss(state.params, data, ids),
             train_loss=trace.loss,
             train_loss_std=trace.loss_std,
@@ -181,11 +202,16 @@ def simulation(
             gram=signals.gram(updates),
             updates=updates,
         )
+        if faults:
+            report = misreport(report, faults, fault_key)
+            report = report._replace(gram=signals.gram(report.updates))
         report = drop_failures(report, read)
-        coef, weights = setup.check_weights(weigh(state.aggregator, report, weigh_key), selector.cohort)
+        coef, weights = setup.check_weights(
+            weigh(state.aggregator, report, weigh_key), selector.cohort, state.aggregator
+        )
         report, coef = drop_coefficients(report, coef)
         moved = jax.tree.map(lambda u: -_weighted_sum(coef, u), report.updates)
-        moved, server_state = update(moved, state.server, state.params, report=report)
+        moved, server_state = update(moved, state.server, state.params, report=report, coef=coef)
         moved_on = (optax.apply_updates(state.params, moved), server_state)
         heard = report.active.any()  # a round in which nobody reports leaves the server as it was
         params, server_state = jax.tree.map(

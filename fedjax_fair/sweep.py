@@ -1,5 +1,6 @@
 """Seeds and hyper-parameters in one compiled program."""
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -61,7 +62,7 @@ def sweep(
       rounds: of every run.
       eval_every: rounds between evaluations.
       side_by_side: how many runs are vmapped at a time: None for all, 1 for one after another. "auto": one after
-        another on a CPU with a model of more than a million multiplications a round, else all.
+        another on a CPU with a model of more than 20,000 parameters, else all.
       chunk: as in ``run``.
       progress: as in ``run``.
 
@@ -75,6 +76,7 @@ def sweep(
     axes = {name: _values(name, values) for name, values in grid.items()}
     points = [dict(zip(axes, combination)) for combination in itertools.product(*axes.values())]
     swept = tuple(name for name, values in axes.items() if all(isinstance(v, float) for v in values))
+    _check_names(build, axes)
     for point in _extremes(axes):
         sim = build(**point)
         if not isinstance(sim, Simulation):
@@ -171,6 +173,14 @@ def _values(name: str, values: Iterable[Any]) -> list[Any]:
     return [float(v) for v in found] if numbers and any(isinstance(v, float) for v in found) else found
 
 
+def _check_names(build: Build, axes: Mapping[str, list[Any]]) -> None:
+    try:
+        inspect.signature(build).bind(**axes)
+    except TypeError as error:
+        takes = ", ".join(inspect.signature(build).parameters) or "nothing"
+        raise ValueError(f"grid must name the arguments of build, {takes}, got {', '.join(axes)}") from error
+
+
 def _extremes(axes: Mapping[str, list[Any]]) -> list[Point]:
     """Points at which every setting takes each of its values, a float only its smallest and largest."""
     first = {name: values[0] for name, values in axes.items()}
@@ -190,5 +200,9 @@ def _groups(points: list[Point], swept: tuple[str, ...]) -> list[tuple[tuple, li
     return [*groups.items()]
 
 
+def _word(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(getattr(value, "__name__", value))
+
+
 def _label(point: Point) -> str:
-    return ",".join(f"{name}={getattr(value, '__name__', value)}" for name, value in point.items()) or "one point"
+    return ",".join(f"{name}={_word(value)}" for name, value in point.items()) or "one point"

@@ -129,11 +129,61 @@ def test_accuracy_cannot_be_read_without_a_validation_split(without_validation, 
     elif part == "selector":
         selector = selector._replace(observe=lambda state, report: report.accuracy)
     else:
-        update = lambda moved, state, params=None, *, report: (moved, report.accuracy)  # noqa: E731
+        update = lambda moved, state, params=None, *, report, coef: (moved, report.accuracy)  # noqa: E731
         transform = optax.GradientTransformationExtraArgs(lambda params: (), update)
     method = ff.Method(rule, transform=transform)
     with refused("the rule reads accuracy, but the data has no validation split"):
         ff.simulation(linear, without_validation, aggregator=method, trainer=FULL, selector=selector)
+
+
+def selecting(ids):
+    return ff.Selector(lambda sizes, key: (), lambda state, key, ctx: (ids, state), lambda state, report: state, 5)
+
+
+PARTS = {
+    "selector": [
+        (ff.pow_d(2, d=6), "d must be from m to the 5 clients, got 6"),
+        (selecting(jnp.arange(4)), "select must return (ids [5], state), got (4,)"),
+        (selecting(jnp.arange(5.0)), "select must return whole numbers as ids, got float32"),
+    ],
+    "aggregator": [
+        (
+            ff.Aggregator(lambda sizes, key: (), lambda state, report, key: (report.n, report.n)),
+            "weigh must return a state of the same form as init's, (), got [5]",
+        ),
+    ],
+    "model": [(ff.models.mlp, "model must be a model, got the factory mlp: call it")],
+    "deploy": [("averaged", "deploy must be a function of the state, such as ff.averaged, got 'averaged'")],
+    "available": [
+        (0.5, "available must be a function, such as ff.availability.bernoulli(.8), got 0.5"),
+        (ff.availability.trace(np.ones((3, 4))), "available is made for 4 clients, got a federation of 5"),
+        (lambda key, round, ids: ids, "available must return bool[K] for ids [K], got int32[5] for 5 ids"),
+    ],
+    "faults": [
+        (
+            ff.faults.inflate_loss(np.ones(5, bool)),
+            "faults must be a list, such as [ff.faults.inflate_loss(liars)]",
+        ),
+        ([ff.faults.inflate_loss], "faults must hold ff.faults, such as inflate_loss(liars), got"),
+        ([ff.faults.inflate_loss(np.ones(4, bool))], "who must have one entry for each of the 5 clients, got 4"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("part", "wrong", "sentence"), [(p, w, s) for p, cases in PARTS.items() for w, s in cases])
+def test_a_wrong_part_is_one_sentence(data, part, wrong, sentence):
+    arguments = {"model": linear, "data": data, "aggregator": ff.fedavg(), "trainer": FULL} | {part: wrong}
+    with refused(sentence):
+        ff.simulation(**arguments)
+
+
+@pytest.mark.parametrize("ids", [[0, 1, 2, 3, 3], [7, 1, 2, 3, -1]])
+def test_ids_that_nobody_has_and_second_slots_of_one_client_are_out_of_the_round(data, ids):
+    sim = ff.simulation(linear, data, aggregator=ff.fedavg(), trainer=FULL, selector=selecting(jnp.array(ids)))
+    _, history = ff.run(sim, 0, 2)
+    expected = [0 <= client < 5 and client not in ids[:slot] for slot, client in enumerate(ids)]
+    assert (history.active == expected).all()
+    assert ((history.coef > 0) == expected).all()
 
 
 # Wrong calls of run
@@ -247,7 +297,7 @@ def test_a_loss_that_is_not_finite_matters_only_to_a_rule_that_reads_it(data):
     assert blind.active.all()
     assert reader.active.tolist() == [True, True, True, False, True]
     assert float(reader.coef[3]) == 0
-    close(after, jax.tree.map(lambda p: p + 1, before), rtol=1e-6)
+    close(after, jax.tree.map(lambda p: p + 1, before), rtol=1e-6, atol=1e-6)
 
 
 def test_examples_that_overflow_are_their_own_clients_problem(data):

@@ -3,6 +3,9 @@
 import re
 from pathlib import Path
 
+import numpy as np
+
+import fedjax_fair as ff
 from fedjax_fair import registry, results
 from fedjax_fair.cli import DEFAULT_RULES
 
@@ -20,7 +23,9 @@ def test_the_python_blocks_run_in_order(capsys):
 def test_the_first_commands_table_is_shown_as_it_is_printed():
     """The headings in order, and below them a full row for each of the rules that are compared by default."""
     headings = r"^ *rule +" + r" +".join(map(re.escape, results.COLUMNS.values())) + "$"
-    assert re.search(headings, results.table({}), re.MULTILINE)
+    scores = {"test": ff.Evaluation(*[np.ones((1, 3))] * 2)}
+    one = ff.History(np.ones(1), scores, *[np.ones((1, 3), bool)] * 4, *[np.ones(1)] * 2)
+    assert re.search(headings, results.table({"fedavg": one}), re.MULTILINE)
     fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
     blocks = [block for language, block in fenced if not language]
     shown = [block for block in blocks if re.search(headings, block, re.MULTILINE)]

@@ -136,7 +136,7 @@ def test_a_selectors_feedback_counts():
 
 
 def test_a_transforms_report_counts():
-    def update(updates, state, params=None, *, report):
+    def update(updates, state, params=None, *, report, **sent):
         return jax.tree.map(lambda u: u * report.accuracy.mean(), updates), state
 
     transform = optax.GradientTransformationExtraArgs(lambda params: (), update)

@@ -1,5 +1,7 @@
 """Sweeps: the results of separate runs, in one program for all numbers and seeds."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +23,16 @@ def build(eta_b=0.5, lr=0.1, m=3, cdf=None):
     return ff.simulation(toy.linear, DATA, aggregator=rule, selector=ff.uniform(m), trainer=trainer)
 
 
+@functools.cache
+def built(**point):  # once per point: each compiles
+    return build(**point)
+
+
+@functools.cache
+def run_alone(seed, **point):
+    return ff.run(built(**point), seed, ROUNDS, eval_every=EVERY)[1]
+
+
 def play(**changes):
     return ff.sweep(build, **{"seeds": 2, "rounds": ROUNDS, "eval_every": EVERY, **changes})
 
@@ -30,10 +42,10 @@ def test_a_sweep_is_its_separate_runs(side_by_side):
     grid = {"eta_b": [0.1, 2.0], "lr": [0.05, 0.3]}
     done = play(grid=grid, side_by_side=side_by_side)
     assert done.points == [{"eta_b": e, "lr": r} for e in grid["eta_b"] for r in grid["lr"]]
-    assert [*done.runs] == [f"eta_b={e},lr={r}" for e in grid["eta_b"] for r in grid["lr"]]
+    assert [*done.runs] == [f"eta_b={e:g},lr={r:g}" for e in grid["eta_b"] for r in grid["lr"]]
     for point, histories in zip(done.points, done.histories):
         for seed, history in enumerate(histories):
-            _, alone = ff.run(build(**point), seed, ROUNDS, eval_every=EVERY)
+            alone = run_alone(seed, **point)
             assert_array_equal(history.rounds, [3, 6, 7])
             assert_array_equal(history.ids, alone.ids)
             for name in ("coef", "loss", "accuracy", "received_loss"):
@@ -49,17 +61,16 @@ def test_all_numbers_and_seeds_are_one_program_which_serves_again():
 
 
 def test_words_and_whole_numbers_are_part_of_the_program():
-    done = play(grid={"m": [2, 3], "cdf": ["weibull", "logistic"], "lr": [0.1, 0.2]}, seeds=1)
-    assert len(done.histories) == 8
-    assert [history.ids.shape[1] for (history,) in done.histories] == [2] * 4 + [3] * 4
+    done = play(grid={"m": [2, 3], "cdf": ["weibull", "logistic"], "lr": [0.1]}, seeds=1)
+    assert len(done.histories) == 4
+    assert [history.ids.shape[1] for (history,) in done.histories] == [2] * 2 + [3] * 2
     for point, (history,) in zip(done.points, done.histories):
-        _, alone = ff.run(build(**point), 0, ROUNDS, eval_every=EVERY)
-        assert_allclose(history.loss, alone.loss, rtol=2e-5)
+        assert_allclose(history.loss, run_alone(0, **point).loss, rtol=2e-5)
 
 
 def test_whole_numbers_among_floats_are_floats():
     done = play(grid={"eta_b": [0, 0.5, np.float32(1)]}, seeds=1)
-    assert [*done.runs] == ["eta_b=0.0", "eta_b=0.5", "eta_b=1.0"]
+    assert [*done.runs] == ["eta_b=0", "eta_b=0.5", "eta_b=1"]
     assert_allclose(done.histories[0][0].coef, 1 / 3, rtol=1e-6)  # no step, no preference
 
 
@@ -68,7 +79,7 @@ def test_seeds_may_be_keys_and_the_grid_empty():
     done = play(grid={}, seeds=keys)
     assert done.points == [{}]
     for key, history in zip(keys, done.histories[0]):
-        assert_allclose(history.loss, ff.run(build(), key, ROUNDS, eval_every=EVERY)[1].loss, rtol=2e-5)
+        assert_allclose(history.loss, ff.run(built(), key, ROUNDS, eval_every=EVERY)[1].loss, rtol=2e-5)
     assert "one point" in table(done.runs)
 
 

@@ -19,7 +19,9 @@ def check_candidates(m: int, d: int | None) -> None:
     """Raise ValueError unless ``d`` candidates make a choice of ``m``."""
     check_count("m", m)
     if d is not None:
-        check_count("d", d, low=m)
+        check_count("d", d)
+        if d < m:
+            raise ValueError(f"d must be at least the {m} clients of the cohort, got {d}")
 
 
 def draw_candidates(log_sizes: Array, key: Key, d: int) -> Array:

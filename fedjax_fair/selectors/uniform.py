@@ -1,15 +1,18 @@
 """Uniform selection without replacement."""
 
+from typing import get_args
+
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedjax_fair.checks import check_count
+from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.selectors.memoryless import init, observe
+from fedjax_fair.selectors.size_proportional import Among, weighted
 from fedjax_fair.types import Context, Key, Selector, State
 
 
-def uniform(m: int) -> Selector:
+def uniform(m: int, among: Among = "all") -> Selector:
     r"""Every set of m clients is equally likely: each client takes part with probability m / N.
 
     Floyd's algorithm: O(m^2) comparisons, however many clients there are. The order of the slots is not
@@ -17,13 +20,17 @@ def uniform(m: int) -> Selector:
 
     Args:
       m: clients per round.
+      among: "all", or only the clients that are "available" this round, in O(N); where there are fewer than m of
+        them, the other slots go to absent clients and stay inactive.
 
     Raises:
-      ValueError: ``m`` is below 1; in ``simulation``, above N.
+      ValueError: ``m`` is below 1, or another ``among``; in ``simulation``, m above N.
 
     Source: Bentley, Floyd, Programming pearls: a sample of brilliance, CACM 1987.
     """
     check_count("m", m)
+    if check_choice("among", among, get_args(Among)) == "available":
+        return weighted(m, lambda sizes: jnp.zeros_like(sizes), among)
 
     def select(state: State, key: Key, context: Context) -> tuple[Array, State]:
         n = context.n_clients

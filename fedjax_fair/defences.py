@@ -1,0 +1,173 @@
+"""Defences: what the server does about clients that may lie, for any rule.
+
+:func:`clip_updates`, :func:`median`, :func:`trimmed_mean` and :func:`clip_and_noise` are server transforms: chain
+them before the server optimiser, ``optax.chain(ff.defences.clip_updates(1.), optax.sgd(1.))``. They read the
+round's ``report`` and the rule's ``coef``, which ``simulation`` hands to every server optimiser, and make the
+aggregate anew: what an earlier transform did to it (``fedfv`` with ``tau > 0`` has one) is lost.
+:func:`clip_losses` wraps a rule, which then hears no loss far above the others'.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from fedjax_fair.checks import check_count, check_range
+from fedjax_fair.types import Aggregator, Key, Method, Params, Report, State, as_method
+
+
+def clip_losses(rule: Aggregator | Method, factor: float = 3.0) -> Method:
+    r"""Let ``rule`` hear no loss above ``factor`` times the median of the cohort's.
+
+    .. math:: F_k \leftarrow \min(F_k,\ \text{factor} \cdot \operatorname{median}_{j \text{ active}} F_j)
+
+    for the received model's loss and for that of local training. The median holds while fewer than half lie.
+
+    Args:
+      rule: any rule that reads losses; others are not changed.
+      factor: at least 1.
+
+    Raises:
+      ValueError: a factor below 1, or ``rule`` is no rule.
+    """
+    check_range("factor", factor, 1)
+    method = as_method(rule)
+
+    def clip(losses: Array, active: Array) -> Array:
+        middle = jnp.nanmedian(jnp.where(active, losses, jnp.nan))
+        return jnp.where(active, jnp.minimum(losses, factor * middle), losses)
+
+    def weigh(state: State, report: Report, key: Key) -> tuple[Array, State]:
+        clipped = {name: clip(getattr(report, name), report.active) for name in ("loss", "train_loss")}
+        return method.aggregator.weigh(state, report._replace(**clipped), key)
+
+    return method._replace(aggregator=Aggregator(method.aggregator.init, weigh))
+
+
+def clip_updates(max_norm: float) -> optax.GradientTransformationExtraArgs:
+    r"""Shorten every client's update to ``max_norm``: no client moves the model by more than c_k times that.
+
+    .. math:: \Delta_k \leftarrow \Delta_k \min(1, C / \lVert \Delta_k \rVert)
+
+    Args:
+      max_norm: C, in units of the parameters; above 0.
+
+    Raises:
+      ValueError: a norm that is not above 0.
+
+    Source: Sun, Kairouz, Suresh, McMahan, Can you really backdoor federated learning?, 2019.
+    """
+    check_range("max_norm", max_norm, 0, open_low=True)
+
+    def update(g: Params, state: State, params: Params = None, **sent: Any) -> tuple[Params, State]:
+        return _clipped(sent["report"], sent["coef"], max_norm), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+
+
+def median() -> optax.GradientTransformationExtraArgs:
+    r"""Replace the weighted mean of the updates by their coordinate-wise median, times the coefficients' sum.
+
+    .. math:: g = -\Big(\sum_k c_k\Big) \operatorname{median}_{k \text{ active}} \Delta_k
+
+    The coefficients' sum keeps a rule's own step size; their differences, and with them its fairness, are given up.
+
+    Source: Yin, Chen, Ramchandran, Bartlett, Byzantine-robust distributed learning, ICML 2018.
+    """
+    return trimmed_mean(0.5)
+
+
+def trimmed_mean(share: float = 0.1) -> optax.GradientTransformationExtraArgs:
+    r"""Replace the weighted mean of the updates by their coordinate-wise trimmed mean, times the coefficients' sum.
+
+    In every coordinate the ``floor(share * K)`` smallest and largest of the K active clients' values are left out,
+    but always one (K odd) or two (K even) kept: at ``share = .5`` it is the median.
+
+    Args:
+      share: trimmed at either end, in [0, .5].
+
+    Raises:
+      ValueError: a share outside [0, .5].
+
+    Source: Yin, Chen, Ramchandran, Bartlett, Byzantine-robust distributed learning, ICML 2018.
+    """
+    check_range("share", share, 0, 0.5)
+
+    def update(g: Params, state: State, params: Params = None, **sent: Any) -> tuple[Params, State]:
+        report, coef = sent["report"], sent["coef"]
+        active = report.active
+        count = active.sum()
+        cut = jnp.minimum(jnp.floor(share * count).astype(count.dtype), (count - 1) // 2)
+
+        def trim(updates: Array) -> Array:
+            slots = (-1, *(1,) * (updates.ndim - 1))
+            ordered = jnp.sort(jnp.where(active.reshape(slots), updates, jnp.inf), axis=0)  # the absent come last
+            place = jnp.arange(active.shape[0]).reshape(slots)
+            kept = (place >= cut) & (place < count - cut)
+            mean = jnp.where(kept, ordered, 0).sum(0) / jnp.maximum(count - 2 * cut, 1).astype(updates.dtype)
+            return -coef.sum().astype(updates.dtype) * mean
+
+        return jax.tree.map(trim, report.updates), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+
+
+def clip_and_noise(
+    max_norm: float, noise_multiplier: float, seed: int = 0
+) -> optax.GradientTransformationExtraArgs:
+    r"""Clip every update to C and add Gaussian noise of standard deviation :math:`z\, C \max_k c_k`.
+
+    .. math:: g = -\sum_k c_k \Delta_k \min(1, C / \lVert \Delta_k \rVert) + z\,C\,\max_k |c_k|\; \mathcal N(0, I)
+
+    One client moves the clipped sum by at most :math:`C \max_k |c_k|`, if the coefficients themselves do not depend
+    on its data (``fedavg``): that is the Gaussian mechanism with noise multiplier z. A rule that reads losses leaks
+    through its coefficients as well, which no noise here accounts for. What is spent over the rounds an accountant
+    says (``pip install 'fedjax-fair[privacy]'`` brings ``dp-accounting``):
+
+        from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, rdp
+        event = PoissonSampledDpEvent(cohort / n_clients, GaussianDpEvent(noise_multiplier))
+        rdp.RdpAccountant().compose(event, rounds).get_epsilon(delta)
+
+    Args:
+      max_norm: C, above 0.
+      noise_multiplier: z, at least 0.
+      seed: of the noise; the runs of several seeds want different ones.
+
+    Raises:
+      ValueError: a value out of range.
+
+    Source: McMahan, Ramage, Talwar, Zhang, Learning differentially private recurrent language models, ICLR 2018.
+    """
+    check_range("max_norm", max_norm, 0, open_low=True)
+    check_range("noise_multiplier", noise_multiplier, 0)
+    check_count("seed", seed, low=0)
+
+    def init(params: Params) -> Key:
+        return jax.random.key(seed)
+
+    def update(g: Params, key: Key, params: Params = None, **sent: Any) -> tuple[Params, Key]:
+        coef, (key, now) = sent["coef"], jax.random.split(key)
+        clipped = _clipped(sent["report"], coef, max_norm)
+        leaves, structure = jax.tree.flatten(clipped)
+        std = noise_multiplier * max_norm * jnp.abs(coef).max()
+        keys = jax.random.split(now, max(1, len(leaves)))
+        noisy = [v + std.astype(v.dtype) * jax.random.normal(k, v.shape, v.dtype) for k, v in zip(keys, leaves)]
+        return jax.tree.unflatten(structure, noisy), key
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _clipped(report: Report, coef: Array, max_norm: float) -> Params:
+    """The aggregate of the updates, each no longer than ``max_norm``.
+
+    Made anew from the updates: what an excess of 1e6 cancels in float32 is not what it leaves.
+    """
+    flat = jnp.concatenate([u.reshape(u.shape[0], -1) for u in jax.tree.leaves(report.updates)], axis=1)
+    largest = jnp.abs(flat).max(axis=1, keepdims=True)  # taken out first: the square of 1e20 is not a float32
+    norms = largest[:, 0] * jnp.linalg.norm(flat / jnp.where(largest > 0, largest, 1), axis=1)
+    shortened = coef * jnp.minimum(1, max_norm / jnp.where(norms > 0, norms, max_norm))
+    return jax.tree.map(
+        lambda u: -jnp.tensordot(shortened.astype(u.dtype), u, 1, precision="highest"), report.updates
+    )

@@ -1,0 +1,337 @@
+"""Absent, lying and failing clients, and what the server does about them."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import toy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+import fedjax_fair as ff
+from fedjax_fair import registry
+from fedjax_fair.reads import toy_report
+
+N = len(toy.SIZES)
+DATA = toy.federation()
+TRAINER = ff.local_sgd(optax.sgd(0.1), steps=2, batch_size=4)
+LIARS = np.array([False, True, False, False, True])
+
+
+def simulation(rule=None, **more):
+    rule = ff.fedavg() if rule is None else rule
+    return ff.simulation(toy.linear, DATA, aggregator=rule, trainer=TRAINER, **more)
+
+
+def refused(sentence):
+    return pytest.raises(ValueError, match=re.escape(sentence))
+
+
+def present(available, rounds=400, n=N):
+    """bool[rounds, N]."""
+    one = jax.vmap(lambda key, r: available(key, r, jnp.arange(n)))
+    return np.asarray(one(jax.random.split(jax.random.key(0), rounds), jnp.arange(rounds)))
+
+
+# Who is there
+
+
+def test_bernoulli_is_there_with_its_probability_whoever_asks():
+    p = np.array([0.0, 0.2, 0.5, 0.9, 1.0])
+    assert_allclose(present(ff.availability.bernoulli(p)).mean(0), p, atol=0.08)
+    assert_allclose(present(ff.availability.bernoulli(0.3)).mean(), 0.3, atol=0.03)
+    available, key = ff.availability.bernoulli(0.5), jax.random.key(3)
+    everybody = available(key, 0, jnp.arange(100))
+    assert_array_equal(available(key, 0, jnp.array([70, 3])), everybody[jnp.array([70, 3])])
+
+
+def test_a_trace_starts_over():
+    table = np.random.default_rng(0).random((7, N)) < 0.5
+    assert_array_equal(present(ff.availability.trace(table), 20), np.tile(table, (3, 1))[:20])
+    sim = simulation(available=ff.availability.trace(table))
+    _, history = ff.run(sim, 0, 10)
+    assert_array_equal(history.active, np.tile(table, (2, 1))[:10])
+    assert (history.coef[~history.active] == 0).all()
+    assert_allclose(history.coef.sum(1), table.any(1)[np.arange(10) % 7], rtol=1e-6)  # renormalised
+
+
+def test_dropout_by_size_and_by_label():
+    smallest, largest = np.argmin(toy.SIZES), np.argmax(toy.SIZES)
+    there = present(ff.availability.by_size(DATA, smallest=0.1, largest=0.9)).mean(0)
+    assert_allclose(there[[smallest, largest]], [0.1, 0.9], atol=0.06)
+    x, y = np.zeros((9, 1)), np.array([0, 0, 0, 0, 1, 1, 1, 1, 1])
+    data = ff.FederatedData.from_arrays(x, y, client_id=[0, 0, 0, 1, 1, 1, 2, 2, 2], split=(0.5, 0, 0.5))
+    shares = [(toy.examples(data, k)[1] == 1).mean() for k in range(3)]
+    assert shares[0] == 0
+    assert shares[2] == 1
+    there = present(ff.availability.by_label(data, 1, without=0.2, only=0.8), n=3).mean(0)
+    assert_allclose(there, 0.2 + 0.6 * np.array(shares), atol=0.08)
+
+
+@pytest.mark.parametrize("make", [ff.uniform, ff.size_proportional])
+def test_a_selector_may_choose_among_those_who_are_there(make):
+    table = np.random.default_rng(1).random((50, N)) < 0.6
+    sim = simulation(selector=make(2, among="available"), available=ff.availability.trace(table))
+    _, history = ff.run(sim, 0, 50)
+    assert_array_equal(history.active.sum(1), np.minimum(table.sum(1), 2))
+    _, blind = ff.run(simulation(selector=make(2), available=ff.availability.trace(table)), 0, 50)
+    assert blind.active.sum() < history.active.sum()
+
+
+def test_choosing_among_the_available_is_uniform():
+    sim = simulation(selector=ff.uniform(2, among="available"), available=ff.availability.trace([[1, 1, 0, 1, 1]]))
+    _, history = ff.run(sim, 0, 600)
+    assert_allclose(np.bincount(history.ids.ravel(), minlength=N) / 600, [0.5, 0.5, 0, 0.5, 0.5], atol=0.07)
+
+
+@pytest.mark.parametrize("selector", [ff.pow_d(2, 5), ff.cpow_d(2, 5, batch=2)])
+def test_a_probe_of_an_absent_client_is_no_answer(selector):
+    sim = simulation(selector=selector, available=ff.availability.trace([[1, 0, 1, 0, 0], [0, 1, 0, 1, 1]]))
+    _, history = ff.run(sim, 0, 20)
+    assert history.active.all()
+
+
+@pytest.mark.parametrize("steps", [1, 3, 8])
+def test_a_straggler_makes_no_more_steps_than_its_limit(steps):
+    """With full batches, where steps differ by nothing but their number."""
+    limits = [0, 1, 2, 3, 100]
+    late = ff.local_sgd(
+        optax.sgd(0.1), steps=steps, batch_size=None, limit=lambda key, round, id: jnp.array(limits)[id]
+    )
+    for k, limit in enumerate(limits):
+        done = min(steps, limit)
+        on_time = updates(ff.local_sgd(optax.sgd(0.1), steps=max(done, 1), batch_size=None))[k]
+        assert_allclose(updates(late)[k], on_time if done else 0, rtol=2e-5, atol=1e-7)
+
+
+def test_a_limit_that_nobody_reaches_changes_nothing():
+    free, limited = (
+        updates(ff.local_sgd(optax.sgd(0.1), steps=4, batch_size=3, limit=limit))
+        for limit in (None, lambda key, round, id: 4 + jax.random.randint(key, (), 0, 3))
+    )
+    assert_allclose(free, limited, rtol=1e-6, atol=1e-7)
+
+
+def updates(trainer):
+    """f[N, D]: everybody's update in the first round."""
+    seen = ff.Aggregator(
+        lambda sizes, key=None: jnp.zeros((N, toy.DIM, toy.CLASSES)),
+        lambda state, report, key: (jnp.zeros(N), report.updates["w"]),
+    )
+    sim = ff.simulation(toy.linear, DATA, aggregator=seen, trainer=trainer)
+    return np.asarray(jax.jit(sim.step)(sim.init(jax.random.key(0)), DATA)[0].aggregator).reshape(N, -1)
+
+
+# Who lies
+
+
+def test_some_is_nested_and_exact():
+    few, many = ff.faults.some(50, 0.1, seed=3), ff.faults.some(50, 0.4, seed=3)
+    assert (few.sum(), many.sum()) == (5, 20)
+    assert (many[few]).all()
+
+
+def seen_report(faults, names=("loss", "train_loss", "updates")):
+    spy = ff.Aggregator(
+        lambda sizes, key=None: (
+            jnp.zeros(N),
+            jnp.zeros(N),
+            jnp.zeros((N, toy.DIM, toy.CLASSES)),
+            jnp.zeros((N, N)),
+        ),
+        lambda state, r, key: (r.n / r.n.sum(), (r.loss, r.train_loss, r.updates["w"], r.gram)),
+    )
+    sim = simulation(spy, faults=faults)
+    state, info = jax.jit(sim.step)(sim.init(jax.random.key(0)), DATA)
+    return [np.asarray(v) for v in state.aggregator], info
+
+
+def test_liars_change_what_they_send_and_nobody_elses():
+    honest, _ = seen_report([])
+    inflated, info = seen_report([ff.faults.inflate_loss(LIARS, 7.0)])
+    assert_allclose(inflated[0], honest[0] * np.where(LIARS, 7, 1), rtol=1e-6)
+    assert_allclose(inflated[1], honest[1] * np.where(LIARS, 7, 1), rtol=1e-6)
+    assert_array_equal(inflated[2], honest[2])
+    assert info.active.all()
+    flipped, _ = seen_report([ff.faults.scale_update(LIARS, -2.0)])
+    sign = np.where(LIARS, -2, 1)
+    assert_allclose(flipped[2], honest[2] * sign[:, None, None], rtol=1e-6)
+    assert_allclose(
+        flipped[3], honest[3] * sign * sign[:, None], rtol=1e-5
+    )  # the server computes its own Gram matrix
+    noisy, _ = seen_report([ff.faults.noisy_update(LIARS, 0.5)])
+    assert_array_equal(noisy[2][~LIARS], honest[2][~LIARS])
+    assert 0.2 < (noisy[2] - honest[2])[LIARS].std() < 0.8
+    both, _ = seen_report([ff.faults.scale_update(LIARS, 3.0), ff.faults.inflate_loss(~LIARS, 0.5)])
+    assert_allclose(both[2], honest[2] * np.where(LIARS, 3, 1)[:, None, None], rtol=1e-6)
+    assert_allclose(both[0], honest[0] * np.where(LIARS, 1, 0.5), rtol=1e-6)
+
+
+def test_a_probe_hears_the_lie():
+    sim = simulation(selector=ff.pow_d(2, 5), faults=[ff.faults.inflate_loss(LIARS, 1e4)])
+    _, history = ff.run(sim, 0, 5)
+    assert_array_equal(np.sort(history.ids, 1), [[1, 4]] * 5)
+
+
+def test_the_history_tells_the_truth_about_liars():
+    lying, honest = (ff.run(simulation(faults=f), 0, 3)[1] for f in ([ff.faults.inflate_loss(LIARS)], []))
+    assert_array_equal(lying.loss, honest.loss)  # fedavg hears no losses
+
+
+def test_labels_are_flipped_in_the_training_of_the_liars_alone():
+    flipped = ff.faults.flip_labels(DATA, LIARS)
+    for k in range(N):
+        before, after = toy.examples(DATA, k)[1], toy.examples(flipped, k)[1]
+        assert_array_equal(after, toy.CLASSES - 1 - before if LIARS[k] else before)
+        assert_array_equal(toy.examples(flipped, k, "test")[1], toy.examples(DATA, k, "test")[1])
+    shared = DATA._replace(train=DATA.train._replace(rows=jnp.zeros_like(DATA.train.rows)))
+    with refused("flip_labels needs examples of the liars' own, but 1 are shared"):
+        ff.faults.flip_labels(shared, LIARS)
+
+
+RULES = {
+    name: (lambda name=name: registry.make_rule(name, SETTINGS.get(name, {}), learning_rate=0.1))
+    for name in registry.AGGREGATORS
+}
+SETTINGS = {"reweighted": {"phi": jnp.square}, "term": {"t": 1.0}}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("name", RULES)
+def test_a_client_that_sends_nonsense_is_as_good_as_absent(name, value):
+    """Shown for every rule, over several rounds: same ids, same keys, same history."""
+    failing, absent = (
+        simulation(RULES[name](), **more)
+        for more in (
+            {"faults": [ff.faults.not_finite(LIARS, value)]},
+            {"available": ff.availability.trace([~LIARS])},
+        )
+    )
+    (one, seen), (other, expected) = (ff.run(sim, 0, 6, eval_every=3) for sim in (failing, absent))
+    assert_array_equal(seen.active, np.tile(~LIARS, (6, 1)))
+    assert_array_equal(seen.ids, expected.ids)
+    assert_allclose(seen.coef, expected.coef, rtol=1e-6, atol=1e-7)
+    assert_allclose(seen.loss, expected.loss, rtol=1e-6)
+    for a, b in zip(jax.tree.leaves(one.params), jax.tree.leaves(other.params)):
+        assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+
+
+# What the server does about it
+
+
+def defended(transform, updates, coef, active=None):
+    """The model's move, f[D], by a transform that hears these updates f[S, D]."""
+    updates, coef = jnp.asarray(updates, jnp.float32), jnp.asarray(coef, jnp.float32)
+    active = jnp.ones(len(coef), bool) if active is None else jnp.asarray(active)
+    report = a_report(updates, active)
+    g = {"w": -jnp.tensordot(coef, updates, 1)}
+    params = {"w": jnp.zeros(updates.shape[1])}
+    moved, state = transform.update(g, transform.init(params), params, report=report, coef=coef)
+    return -np.asarray(moved["w"]), state
+
+
+def a_report(updates, active):
+    return toy_report(len(active), {"w": updates[0]})._replace(updates={"w": updates}, active=active)
+
+
+def test_clipping_shortens_the_long_and_leaves_the_short():
+    updates = np.array([[3.0, 4.0], [0.3, 0.4], [-1e20, 0.0]])
+    got, _ = defended(ff.defences.clip_updates(1.0), updates, [0.2, 0.3, 0.5])
+    assert_allclose(got, 0.2 * np.array([0.6, 0.8]) + 0.3 * np.array([0.3, 0.4]) + [-0.5, 0], rtol=1e-6)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 8), st.integers(0, 6), st.floats(0, 0.5), st.integers(0, 2**31))
+def test_trimmed_mean_and_median_are_numpys_on_the_active(active, absent, share, seed):
+    rng = np.random.default_rng(seed)
+    updates = rng.normal(size=(active + absent, 3))
+    there = rng.permutation(np.arange(active + absent) < active)
+    updates[~there] = 0
+    coef = np.where(there, rng.random(active + absent), 0)
+    scale = coef.sum()
+    got, _ = defended(ff.defences.median(), updates, coef, there)
+    assert_allclose(got, scale * np.median(updates[there], 0), rtol=1e-4, atol=1e-5)
+    cut = min(int(np.floor(np.float32(share) * active)), (active - 1) // 2)
+    expected = np.sort(updates[there], 0)[cut : active - cut].mean(0)
+    got, _ = defended(ff.defences.trimmed_mean(share), updates, coef, there)
+    assert_allclose(got, scale * expected, rtol=1e-4, atol=1e-5)
+
+
+def test_noise_has_the_scale_of_the_mechanism_and_never_repeats():
+    coef, updates = np.array([0.1, 0.4]), np.zeros((2, 20_000))
+    transform = ff.defences.clip_and_noise(max_norm=2.0, noise_multiplier=1.5)
+    first, state = defended(transform, updates, coef)
+    assert_allclose(first.std(), 1.5 * 2.0 * 0.4, rtol=0.03)
+    again, _ = transform.update(
+        {"w": jnp.zeros(20_000)},
+        state,
+        None,
+        report=a_report(jnp.zeros((2, 20_000)), coef > 0),
+        coef=jnp.asarray(coef),
+    )
+    assert abs(np.corrcoef(first, again["w"])[0, 1]) < 0.05
+    silent, _ = defended(ff.defences.clip_and_noise(1.0, 0.0), [[3.0, 4.0]], [1.0])
+    assert_allclose(silent, [0.6, 0.8], rtol=1e-6)
+
+
+@pytest.mark.parametrize("rule", [ff.afl(lr=1e-4), ff.qfedavg(1.0, lipschitz=10.0), ff.loss_proportional()])
+def test_clipped_losses_bound_a_liars_weight(rule):
+    liar = np.arange(N) == 2
+    coefs = {}
+    for name, used in (("open", rule), ("clipped", ff.defences.clip_losses(rule, 2.0))):
+        _, history = ff.run(simulation(used, faults=[ff.faults.inflate_loss(liar, 1e3)]), 0, 5)
+        coefs[name] = history.coef[-1, 2] / history.coef[-1].sum()
+    assert coefs["clipped"] < 0.5 < coefs["open"]
+
+
+def test_clipping_above_every_loss_changes_nothing():
+    one, other = (ff.run(simulation(r), 0, 4)[1] for r in (ff.afl(), ff.defences.clip_losses(ff.afl(), 1e6)))
+    assert_array_equal(one.coef, other.coef)
+
+
+@pytest.mark.parametrize("transform", ["clip_updates", "median", "trimmed_mean", "clip_and_noise"])
+def test_a_defence_takes_part_in_a_simulation(transform):
+    made = {
+        "clip_updates": ff.defences.clip_updates(0.05),
+        "median": ff.defences.median(),
+        "trimmed_mean": ff.defences.trimmed_mean(0.4),
+        "clip_and_noise": ff.defences.clip_and_noise(0.05, 0.01),
+    }[transform]
+    attack = {"faults": [ff.faults.scale_update(np.arange(N) == 1, -1e3)]}
+    optimizer = optax.chain(made, optax.sgd(1.0))
+    _, safe = ff.run(simulation(server_optimizer=optimizer, **attack), 0, 20)
+    _, open_ = ff.run(simulation(**attack), 0, 20)
+    assert safe.loss[-1].mean() < 3 < open_.loss[-1].mean()
+
+
+WRONG = [
+    (lambda: ff.availability.bernoulli(1.5), "p must be in [0, 1], got 1.5"),
+    (lambda: ff.availability.bernoulli([0.5, -1]), "p must be probabilities in [0, 1], one or one per client"),
+    (lambda: ff.availability.trace([1, 0]), "present must be bool[T, N] with at least one row, got int64[2]"),
+    (lambda: ff.availability.trace([[2, 0]]), "present must be bool[T, N] with at least one row, got int64[1, 2]"),
+    (lambda: ff.availability.by_size(DATA, 0.5, 2), "largest must be in [0, 1], got 2"),
+    (lambda: ff.availability.by_label(DATA, -1, 0, 1), "label must be at least 0, got -1"),
+    (lambda: ff.faults.some(10, 1.5), "share must be in [0, 1], got 1.5"),
+    (lambda: ff.faults.inflate_loss([1, 2]), "who must be bool[N], such as ff.faults.some(n, .2), got int64[2]"),
+    (lambda: ff.faults.inflate_loss(LIARS, -1), "factor must be at least 0, got -1"),
+    (lambda: ff.faults.noisy_update(LIARS, -1), "std must be at least 0, got -1"),
+    (lambda: ff.faults.not_finite(LIARS, 3.0), "value must be NaN or infinite, got 3.0"),
+    (lambda: ff.faults.flip_labels(DATA, LIARS[:3]), "who must have one entry for each of the 5 clients, got 3"),
+    (lambda: ff.defences.clip_losses(ff.afl(), 0.5), "factor must be at least 1, got 0.5"),
+    (lambda: ff.defences.clip_losses("afl"), "aggregator must be an Aggregator or a Method"),
+    (lambda: ff.defences.clip_updates(0), "max_norm must be above 0, got 0"),
+    (lambda: ff.defences.trimmed_mean(0.6), "share must be in [0, 0.5], got 0.6"),
+    (lambda: ff.defences.clip_and_noise(1.0, -1), "noise_multiplier must be at least 0, got -1"),
+    (lambda: ff.uniform(2, among="some"), "among must be one of all, available, got 'some'"),
+    (lambda: ff.local_sgd(optax.sgd(0.1), batch_size=5, limit=3), "limit must be a function, got 3"),
+]
+
+
+@pytest.mark.parametrize(("call", "sentence"), WRONG, ids=[s for _, s in WRONG])
+def test_wrong_arguments(call, sentence):
+    with refused(sentence):
+        call()
