@@ -1,6 +1,18 @@
 """Fair federated learning, simulated fast. ``import fedjax_fair as ff``."""
 
-from fedjax_fair import availability, data, defences, faults, losses, metrics, models, objectives, plot, registry
+from fedjax_fair import (
+    availability,
+    callbacks,
+    data,
+    defences,
+    faults,
+    losses,
+    metrics,
+    models,
+    objectives,
+    plot,
+    registry,
+)
 from fedjax_fair.aggregators import (
     aaggff_d,
     aaggff_s,
@@ -73,6 +85,7 @@ __all__ = [
     "availability",
     "average_iterates",
     "averaged",
+    "callbacks",
     "cpow_d",
     "data",
     "defences",

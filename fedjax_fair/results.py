@@ -199,7 +199,7 @@ def write(folder: Path, runs: Runs, about: Mapping[str, Any]) -> None:
     write_atomically(folder / "history.npz", buffer.getvalue())
 
 
-def to_json(value: Any) -> str:
+def to_json(value: Any, indent: int | None = 2) -> str:
     """``value`` as JSON, which has no number for NaN and infinity: they become null."""
 
     def plain(value: Any) -> Any:
@@ -209,7 +209,7 @@ def to_json(value: Any) -> str:
             return [plain(v) for v in value]
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    return json.dumps(plain(value), indent=2, allow_nan=False) + "\n"
+    return json.dumps(plain(value), indent=indent, allow_nan=False) + "\n"
 
 
 def _std(values: np.ndarray) -> float:

@@ -1,13 +1,18 @@
 """Many rounds: nested scans inside, Python only between chunks."""
 
+import contextlib
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_fair import checkpoint as checkpoints
 from fedjax_fair.checks import check_count
 from fedjax_fair.types import Evaluation, Info, Key, SimState, Simulation
 
@@ -80,6 +85,8 @@ def run(
     chunk: int | None = None,
     progress: bool | str | None = None,
     on_chunk: Callable[[SimState, History], Any] | None = None,
+    checkpoint: str | Path | None = None,
+    every: int | None = None,
 ) -> tuple[SimState, History]:
     """Play ``rounds`` rounds; evaluate every client after each ``eval_every`` of them and after the last.
 
@@ -96,33 +103,62 @@ def run(
         returns some ten times, in chunks of one length.
       progress: a bar on standard error: True, False, a label for it, or None for "if that is a terminal".
       on_chunk: called with the state and the history so far after every chunk; a true result stops the run.
+        :mod:`fedjax_fair.callbacks` has some.
+      checkpoint: a folder to keep state and history in, written after every chunk. A run that finds its own
+        checkpoint there goes on from it, and ends bit for bit where it would have ended uninterrupted; Ctrl-C
+        finishes the chunk and saves it first.
+      every: rounds between checkpoints, made whole evaluations; by default every chunk.
 
     Returns:
       The final state, and the :class:`History` of these rounds.
 
     Raises:
       ValueError: a count below 1, or neither or both of ``key`` and ``state``.
+      CheckpointError: a ValueError; the checkpoint is of another run or version, which the sentence names, or it
+        cannot be written or read.
     """
     check_count("rounds", rounds)
-    every = min(check_count("eval_every", eval_every), rounds)
+    gap = min(check_count("eval_every", eval_every), rounds)
+    if every is not None:
+        if checkpoint is None:
+            raise ValueError(f"every is the rounds between checkpoints, got {every} without checkpoint")
+        chunk = -(-check_count("every", every) // gap)
     if (key is None) == (state is None):
         raise ValueError(f"run takes a key or a state to continue from, got {'both' if state else 'neither'}")
     if not isinstance(sim, Simulation):
         raise ValueError(f"sim must be an ff.simulation(...), got {type(sim).__name__}")
     if state is None:
         state = sim.init(as_key(key))
+    keeper = None if checkpoint is None else _keeper(checkpoint, sim, state, rounds, gap)
+    before, done, past = int(state.round), 0, None
+    if keeper is not None and (found := keeper.load(state, _blank(sim))):
+        done, state, past = found
     state = jax.tree.map(jnp.copy, state)  # what is donated must be nobody else's
-    played, pieces = int(state.round), []
-    with bar(progress, rounds) as advance:
-        for evaluations, length in chunks(rounds, every, chunk):
+    pieces: list[tuple[np.ndarray, Any]] = []
+
+    def so_far() -> History:
+        now = join(pieces, before + done) if pieces else None
+        return past if now is None else now if past is None else _after(past, now)  # type: ignore[return-value]
+
+    with bar(progress, rounds) as advance, asked_to_stop(keeper is not None) as stop:
+        advance(done)
+        if past is not None and on_chunk is not None and on_chunk(jax.tree.map(jnp.copy, state), past):
+            return state, past
+        for evaluations, length in chunks(rounds, gap, chunk, done):
             functions = {"step": sim.step, "evaluate": sim.evaluate, "deploy": sim.deploy}
             state, record = _play(state, sim.data, **functions, evaluations=evaluations, every=length)
             pieces.append((np.full(evaluations, length), jax.device_get(record)))
             advance(evaluations * length)
             # A copy: the callback may keep the state, but the next chunk's call takes ours apart.
-            if on_chunk is not None and on_chunk(jax.tree.map(jnp.copy, state), join(pieces, played)):
+            enough = on_chunk is not None and on_chunk(jax.tree.map(jnp.copy, state), so_far())
+            if keeper is not None:
+                played = int(state.round) - before
+                keeper.save(played, state, so_far())
+                if stop():
+                    raise KeyboardInterrupt(f"stopped after round {played}, which is kept in {keeper.folder}")
+            if enough:
                 break
-    return state, join(pieces, played)
+    return state, so_far()
 
 
 def as_key(key: Any) -> Key:
@@ -134,8 +170,28 @@ def as_key(key: Any) -> Key:
     raise ValueError(f"key must be one jax.random.key(...), or a seed, got {key!r}")
 
 
-def chunks(rounds: int, every: int, chunk: int | None) -> Iterator[tuple[int, int]]:
-    """``(evaluations, rounds before each)`` of every compiled call; few distinct ones, since each compiles."""
+def _keeper(folder: str | Path, sim: Simulation, state: SimState, rounds: int, every: int) -> checkpoints.Keeper:
+    settings = {"first round": int(state.round), "rounds": rounds, "eval_every": every}
+    return checkpoints.keeper(folder, checkpoints.describe(sim, state, settings))
+
+
+def _blank(sim: Simulation) -> History:
+    """A history of the right form, without a round."""
+    state, data = jax.eval_shape(sim.init, jax.random.key(0)), jax.eval_shape(lambda: sim.data)
+    info = jax.eval_shape(sim.step, state, data)[1]
+    scores = jax.eval_shape(lambda s, d: sim.evaluate(sim.deploy(s), d), state, data)
+    return jax.tree.map(lambda leaf: np.zeros(0), History(np.zeros(0), scores, *info))
+
+
+def _after(past: History, now: History) -> History:
+    return jax.tree.map(lambda *parts: np.concatenate(parts), past, now)
+
+
+def chunks(rounds: int, every: int, chunk: int | None, done: int = 0) -> Iterator[tuple[int, int]]:
+    """``(evaluations, rounds before each)`` of every compiled call; few distinct ones, since each compiles.
+
+    Of ``rounds`` in all, ``done`` (whole evaluations, or all) were played before.
+    """
     total, rest = divmod(rounds, every)
     if chunk is None:
         # A divisor wastes no compilation on a shorter last chunk; a prime count has none, and pays for one.
@@ -143,9 +199,9 @@ def chunks(rounds: int, every: int, chunk: int | None) -> Iterator[tuple[int, in
         divisors = [d for d in range(1, wanted + 1) if total % d == 0]
         chunk = divisors[-1] if 5 * divisors[-1] >= wanted else wanted
     check_count("chunk", chunk)
-    for done in range(0, total, chunk):
-        yield min(chunk, total - done), every
-    if rest:
+    for first in range(done // every, total, chunk):
+        yield min(chunk, total - first), every
+    if rest and done < rounds:
         yield 1, rest
 
 
@@ -156,6 +212,25 @@ def join(pieces: list[tuple[np.ndarray, Any]], played: int) -> History:
     rounds = jax.tree.map(lambda *parts: np.concatenate(parts), *info)
     scores = jax.tree.map(lambda *parts: np.concatenate(parts), *[record[1] for _, record in pieces])
     return History(played + np.cumsum(gaps), scores, *rounds)
+
+
+@contextlib.contextmanager
+def asked_to_stop(watch: bool) -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C only be noted, where ``watch`` and in the main thread; the second one interrupts."""
+    noted: list[int] = []
+    if not watch or threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+
+    def note(number: int, frame: Any) -> None:
+        noted.append(number)
+        signal.signal(signal.SIGINT, old)
+
+    old = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(noted)
+    finally:
+        signal.signal(signal.SIGINT, old)
 
 
 class bar:

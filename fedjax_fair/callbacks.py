@@ -1,0 +1,114 @@
+"""Ready-made pieces for ``run(..., on_chunk=...)``, called with the state and the history after every chunk."""
+
+import csv
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from fedjax_fair import metrics
+from fedjax_fair.checks import check_choice, check_count
+from fedjax_fair.run import History
+from fedjax_fair.types import SimState
+
+Callback = Callable[[SimState, History], Any]
+
+
+def early_stopping(
+    patience: int, measure: str = "accuracy", best: Literal["highest", "lowest"] = "highest"
+) -> Callback:
+    """Stop a run when ``patience`` evaluations in a row have brought no better value.
+
+    Args:
+      patience: evaluations to wait.
+      measure: a key of :func:`fedjax_fair.metrics.summary`, such as "accuracy", "variance", "gini" or "worst5".
+      best: whether the highest or the lowest value is the best.
+
+    Raises:
+      ValueError: a patience below 1, an unknown measure or ``best``.
+    """
+    check_count("patience", patience)
+    check_choice("measure", measure, metrics.summary(np.ones(2)))
+    sign = {"highest": 1.0, "lowest": -1.0}[check_choice("best", best, ("highest", "lowest"))]
+
+    def enough(state: SimState, history: History) -> bool:
+        values = [sign * float(metrics.summary(accuracy)[measure]) for accuracy in history.accuracy]
+        return len(values) - 1 - int(np.nanargmax(values)) >= patience
+
+    return enough
+
+
+def stream(path: str | Path) -> Callback:
+    """Keep a file of the history so far: a line per evaluation with the round and every measure of fairness.
+
+    The file is replaced as a whole each time: after a resumed run it holds every evaluation once.
+
+    Args:
+      path: ending in ``.csv``, or in ``.jsonl`` for one JSON object a line.
+
+    Raises:
+      ValueError: another ending.
+    """
+    place = Path(path)
+    check_choice("path's ending", place.suffix, (".csv", ".jsonl"))
+
+    def write(state: SimState, history: History) -> None:
+        from fedjax_fair.results import to_json, write_atomically
+
+        rows = lines(history)
+        text = StringIO()
+        if place.suffix == ".csv":
+            table = csv.DictWriter(text, rows[0], lineterminator="\n")
+            table.writeheader()
+            table.writerows(rows)
+        else:
+            text.writelines(to_json(row, indent=None) for row in rows)
+        write_atomically(place, text.getvalue())
+
+    return write
+
+
+def tensorboard(folder: str | Path) -> Callback:
+    """Write every measure of each evaluation for TensorBoard; needs ``pip install 'fedjax-fair[tensorboard]'``.
+
+    Args:
+      folder: TensorBoard's log directory.
+
+    Raises:
+      ValueError: ``tensorboardX`` is not installed.
+    """
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError as error:
+        raise ValueError("tensorboard needs tensorboardX: pip install 'fedjax-fair[tensorboard]'") from error
+    written: set[int] = set()
+
+    def write(state: SimState, history: History) -> None:
+        with SummaryWriter(str(folder)) as writer:
+            for row in lines(history):
+                if row["round"] not in written:
+                    written.add(row["round"])
+                    for name, value in row.items():
+                        writer.add_scalar(name, value, row["round"])
+
+    return write
+
+
+def together(*callbacks: Callback) -> Callback:
+    """Call each in turn, all of them every time; stop when any of them says so."""
+
+    def call(state: SimState, history: History) -> bool:
+        answers = [bool(callback(state, history)) for callback in callbacks]
+        return any(answers)
+
+    return call
+
+
+def lines(history: History) -> list[dict[str, Any]]:
+    """A row per evaluation: the round, then the measures of the clients' accuracies as Python floats."""
+    return [
+        {"round": int(round)} | {name: float(value) for name, value in metrics.summary(accuracy, loss=loss).items()}
+        for round, accuracy, loss in zip(history.rounds, history.accuracy, history.loss)
+    ]
