@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from jax.sharding import Mesh
 
 from fedjax_fair import losses, setup, signals
 from fedjax_fair.availability import Available, always
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.data import FederatedData
+from fedjax_fair.devices import as_mesh, everywhere, replicate, shared_out
 from fedjax_fair.failures import drop_coefficients, drop_failures
 from fedjax_fair.faults import Fault, check_faults, misreport, misreport_losses
 from fedjax_fair.models import as_model
@@ -56,6 +58,7 @@ def simulation(
     client_block: int | str | None = "auto",
     eval_batch: int = 512,
     precision: setup.Precision = "highest",
+    devices: int | Mesh = 1,
 ) -> Simulation:
     r"""Put a federation together: ``sim.init(key) -> state``, ``sim.step(state, sim.data) -> (state, info)``.
 
@@ -89,11 +92,14 @@ def simulation(
       precision: of the models' matrix products where the hardware has a choice: "highest" is float32, "high"
         and "default" are faster and coarser (TF32 or bfloat16 on a GPU or TPU; a CPU knows only float32). The
         rule and the server always compute in the highest.
+      devices: how many of JAX's devices the cohort is shared out over, or a mesh of one axis;
+        see :mod:`fedjax_fair.devices`.
 
     Raises:
       ValueError: an argument that does not fit, before anything expensive starts.
     """
     setup.check_types(data, server_optimizer, loss, metric)
+    mesh = as_mesh(devices)
     net, method = as_model(model), as_method(aggregator)
     selector = uniform(data.n_clients) if selector is None else selector
     setup.check_cohort(selector, data.n_clients)
@@ -136,7 +142,7 @@ def simulation(
         model_key, rule_key, selector_key, run_key = jax.random.split(key, 4)
         sizes = data.train.size.astype(jnp.result_type(float))
         params = net.init(model_key, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), example))
-        return SimState(
+        start = SimState(
             round=jnp.zeros((), jnp.int32),
             key=run_key,
             params=params,
@@ -144,6 +150,7 @@ def simulation(
             aggregator=method.aggregator.init(sizes, rule_key),
             selector=selector.init(sizes, selector_key),
         )
+        return replicate(start, mesh)
 
     def train_cohort(
         params: Params, data: FederatedData, ids: Array, key: Key, round: Array
@@ -187,7 +194,7 @@ def simulation(
         ids, chosen = setup.check_ids(selector.select(state.selector, select_key, context), selector.cohort)
         known = setup.valid_ids(ids, data.n_clients)
         ids = jnp.clip(ids, 0, data.n_clients - 1)
-        updates, trace = train_cohort(state.params, data, ids, train_key, state.round)
+        updates, trace = shared_out(train_cohort, mesh)(state.params, data, ids, train_key, state.round)
         accuracy = signals.cohort(
             just_metric, state.params, data, data.validation, ids, eval_batch, largest_validation
         )[0]
@@ -242,8 +249,9 @@ def simulation(
             for name in splits
         )
 
+    step, evaluation = everywhere(step, mesh), everywhere(evaluation, mesh)
     step, evaluation = setup.computing(precision, step), setup.computing(precision, evaluation)
-    return Simulation(init, step, evaluation, deploy or _last_iterate, data)
+    return Simulation(init, step, evaluation, deploy or _last_iterate, replicate(data, mesh))
 
 
 def _last_iterate(state: SimState) -> Params:

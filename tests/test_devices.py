@@ -1,0 +1,156 @@
+"""More devices, and more processes, than one: the same results."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import toy
+from jax.sharding import Mesh
+from numpy.testing import assert_allclose, assert_array_equal
+
+import fedjax_fair as ff
+
+RULES = ("fedavg", "fedmaba", "aaggff_d", "fedmgda_plus")
+
+PROGRAM = """
+import sys; sys.path.insert(0, {tests!r})
+import jax
+if sys.argv[2:]:
+    address, processes, mine = sys.argv[2:]
+    jax.distributed.initialize(address, int(processes), int(mine))
+import numpy as np, test_devices as t
+devices = jax.device_count()
+cases = t.results(devices)
+if jax.process_index() == 0:
+    np.savez(sys.argv[1], **cases)
+"""
+
+
+def logistic(name, cohort, devices):
+    data = toy.federation(sizes=(3, 8, 5, 4, 6, 7, 3, 4, 9, 5, 6, 4))
+    return ff.simulation(
+        toy.linear,
+        data,
+        aggregator=ff.registry.make_rule(name, {}, learning_rate=0.05),
+        selector=ff.uniform(cohort),
+        trainer=ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=3),
+        devices=devices,
+    )
+
+
+def deep_init(key, x):
+    first, last = jax.random.split(key)
+    return {
+        "in": jax.random.normal(first, (x.shape[-1], 16), x.dtype),
+        "out": toy.linear_init(last, jnp.ones((1, 16), x.dtype)),
+    }
+
+
+def deep_apply(params, x):
+    return toy.linear_apply(params["out"], jax.nn.relu(x @ params["in"]))
+
+
+def deep(name, devices, dtype):
+    data = toy.federation(sizes=(8,) * 12, dtype=dtype)
+    return ff.simulation(
+        (deep_init, deep_apply),
+        data,
+        aggregator=ff.registry.make_rule(name, {}, learning_rate=0.05),
+        trainer=ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=4),
+        devices=devices,
+    )
+
+
+def played(sim, rounds):
+    state, history = ff.run(sim, 3, rounds, eval_every=rounds)
+    leaves = [np.asarray(leaf).ravel() for leaf in jax.tree.leaves(state.params)]
+    return {"params": np.concatenate(leaves), "coef": history.coef, "ids": history.ids, "loss": history.loss}
+
+
+def results(devices):
+    """Everything that must not depend on the devices."""
+    found = {}
+    for name in RULES:
+        for cohort in (8, 5):
+            found[f"{name} {cohort}"] = played(logistic(name, cohort, devices), 50)
+    found["mlp 32"] = played(deep("fedmaba", devices, np.float32), 1)
+    if jax.process_count() == 1:
+        with jax.enable_x64(True):
+            found["mlp 64"] = played(deep("fedmaba", devices, np.float64), 20)
+    return {f"{case} {name}": value for case, values in found.items() for name, value in values.items()}
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return results(1)
+
+
+def environment(devices):
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    return os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+
+
+def command(out, *words):
+    text = textwrap.dedent(PROGRAM.format(tests=str(Path(__file__).parent)))
+    return [sys.executable, "-c", text, str(out), *map(str, words)]
+
+
+def agree(path, alone, cases):
+    with np.load(path) as found:
+        assert len(found.files) == 4 * cases
+        for name in found.files:
+            tolerance = 1e-9 if name.startswith("mlp 64") else 1e-5
+            assert found[name].dtype == alone[name].dtype
+            assert_allclose(found[name], alone[name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+def test_eight_devices_are_as_good_as_one(tmp_path, alone):
+    """Cohorts of 8, and of 5 and 12, which eight devices do not divide."""
+    subprocess.run(command(tmp_path / "eight.npz"), env=environment(8), check=True, capture_output=True)
+    agree(tmp_path / "eight.npz", alone, cases=2 * len(RULES) + 2)
+
+
+def test_two_processes_are_as_good_as_one(tmp_path, alone):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    processes = []
+    for mine in range(2):
+        words = command(tmp_path / "two.npz", address, 2, mine)
+        with (tmp_path / f"{mine}.log").open("w") as log:
+            processes.append(subprocess.Popen(words, env=environment(2), stdout=log, stderr=log))
+    codes = [process.wait(300) for process in processes]
+    assert codes == [0, 0], (tmp_path / "0.log").read_text()[-2000:]
+    agree(tmp_path / "two.npz", alone, cases=2 * len(RULES) + 1)
+
+
+def test_a_mesh_of_one_device_is_no_different():
+    mesh = Mesh(np.array(jax.devices()[:1]), ("anything",))
+    one, other = (played(logistic("fedmaba", 5, devices), 3) for devices in (1, mesh))
+    assert_array_equal(one["ids"], other["ids"])
+    assert_allclose(one["params"], other["params"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("devices", "sentence"),
+    [
+        (0, "devices must be from 1 to the 1 that JAX sees, got 0"),
+        (64, "devices must be from 1 to the 1 that JAX sees, got 64"),
+        ("all", "devices must be a number of devices or a jax.sharding.Mesh, got 'all'"),
+        (True, "devices must be a number of devices or a jax.sharding.Mesh, got True"),
+        (Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b")), "devices must be a mesh of one axis, got"),
+    ],
+    ids=str,
+)
+def test_devices_that_are_not_there(devices, sentence):
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        logistic("fedavg", 5, devices)
