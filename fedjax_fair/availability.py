@@ -18,7 +18,7 @@ from fedjax_fair.checks import check_count, check_range
 from fedjax_fair.data import FederatedData
 from fedjax_fair.types import Key
 
-Available = Callable[[Key, Array, Array], Array]
+Available = Callable[..., Any]
 """``(key, round, ids i32[K]) -> bool[K]``."""
 
 

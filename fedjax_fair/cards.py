@@ -18,6 +18,8 @@ GROUPS: dict[str, Mapping[str, Callable[..., Any]]] = {
     "Objectives": registry.OBJECTIVES,
     "Models": registry.MODELS,
     "Partitions": registry.PARTITIONS,
+    "Faults": registry.FAULTS,
+    "Defences": registry.DEFENCES,
 }
 
 

@@ -8,6 +8,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,8 +117,6 @@ def keeper(folder: str | Path, about: Mapping[str, Any]) -> Keeper:
 
 def describe(sim: Simulation, start: SimState, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What a run is told apart by: versions, settings, first state, data, and the program itself."""
-    from importlib import metadata
-
     versions = {name: metadata.version(name) for name in ("fedjax-fair", "jax")}
     digests = {START: _digest(*_bytes(start)), DATA: _digest(*_bytes(sim.data)), PROGRAM: _program(sim)}
     return versions | dict(settings) | digests

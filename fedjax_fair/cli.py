@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import difflib
 import io
+import json
 import os
 import re
 import shlex
@@ -48,16 +49,48 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def act(given: list[str]) -> None:
     """Do what the words of the command line say."""
+    from fedjax_fair.checkpoint import CheckpointError
+
     try:
-        experiment, rules = read_command(given)
+        words, going_on = resumed(given)
+        experiment, rules = read_command(words)
         if isinstance(experiment, Listing):
             show_list(experiment)
             return
-        plan, folder = set_up(experiment, rules)
+        plan, folder = set_up(experiment, rules, going_on, words[0])
     except ValueError as error:
         print(f"fedjax-fair: {error}", file=sys.stderr)
         sys.exit(2)
-    train(plan, folder, ["fedjax-fair", *given])
+    try:
+        train(plan, folder, ["fedjax-fair", *given])
+    except CheckpointError as error:
+        print(f"fedjax-fair: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt as stop:
+        if experiment.checkpoint is None or not str(stop):
+            raise
+        again = f"fedjax-fair {words[0]} --resume {shlex.quote(str(experiment.checkpoint))}"
+        print(f"fedjax-fair: {stop}; go on with: {again}", file=sys.stderr)
+        sys.exit(130)
+
+
+def resumed(given: list[str]) -> tuple[list[str], bool]:
+    """The words that ``run --resume FOLDER`` stands for, and whether it was that.
+
+    Raises:
+      ValueError: ``--resume`` with anything else, or a folder that no run left behind.
+    """
+    if "--resume" not in given:
+        return given, False
+    if len(given) != 3 or given[0] not in ("run", "compare") or given[1] != "--resume":
+        raise ValueError(f"resume takes a folder and no other flag, run --resume FOLDER, got {shlex.join(given)}")
+    folder = Path(given[2])
+    try:
+        left = json.loads((folder / RESUME).read_text())
+        words = [left["command"], str(folder / "config.toml")]
+        return [*words, "--checkpoint", str(folder), "--out", left["out"], "--overwrite"], True
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"resume {folder} is not a folder that --checkpoint left behind: no {RESUME}") from error
 
 
 def keep_programs() -> None:
@@ -179,21 +212,38 @@ def sentence(box: str) -> str:
     return " ".join(" ".join(inside).split()) or "the command could not be read: see fedjax-fair --help"
 
 
-def set_up(experiment: Any, rules: tuple[str, ...]) -> tuple[Any, Path]:
-    """Check everything, build the simulations, claim the results folder."""
+RESUME = "resume.json"
+"""In a checkpoint folder, beside config.toml: the command, and the folder of its results."""
+
+
+def set_up(
+    experiment: Any, rules: tuple[str, ...], going_on: bool = False, command: str = "run"
+) -> tuple[Any, Path]:
+    """Check everything, build the simulations, claim the results folder and that of the checkpoints."""
     from fedjax_fair.config import dump_toml
     from fedjax_fair.experiment import prepare, without_effect
-    from fedjax_fair.results import claim_folder, new_folder, write_atomically
+    from fedjax_fair.results import claim_folder, new_folder, to_json, write_atomically
 
     plan = prepare(experiment, rules)
+    keep = experiment.checkpoint
+    if keep is not None and not going_on and (keep / RESUME).exists():
+        raise ValueError(
+            f"checkpoint {keep} already holds a run: go on with fedjax-fair {command} --resume {keep}, "
+            "or name another folder"
+        )
+    if keep is not None:
+        claim_folder(keep, overwrite=True, name="checkpoint")
     if experiment.out is None:
         folder = new_folder(Path("runs") / f"{experiment.dataset}-{time.strftime('%Y%m%d-%H%M%S')}")
     else:
         folder = claim_folder(experiment.out, experiment.overwrite)
     for setting, reason in without_effect(experiment, rules):
         print(f"fedjax-fair: {setting} has no effect: {reason}", file=sys.stderr)
-    kept = dataclasses.replace(experiment, out=None, overwrite=False, cohort=plan.cohort)
-    write_atomically(folder / "config.toml", dump_toml(kept))
+    kept = dataclasses.replace(experiment, out=None, overwrite=False, checkpoint=None, cohort=plan.cohort)
+    write_atomically(folder / "config.toml", dump_toml(dataclasses.replace(kept, checkpoint_every=None)))
+    if keep is not None and not going_on:
+        write_atomically(keep / "config.toml", dump_toml(kept))
+        write_atomically(keep / RESUME, to_json({"command": command, "out": str(folder.absolute())}))
     return plan, folder
 
 
@@ -205,7 +255,7 @@ def train(plan: Any, folder: Path, command: list[str]) -> None:
     from fedjax_fair.run import run
 
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
-    experiment, seeds = plan.experiment, plan.experiment.seeds
+    experiment, seeds, keep = plan.experiment, plan.experiment.seeds, plan.experiment.checkpoint
     header = about(shlex.join(command)) | {
         "model": plan.model_name,
         "cohort": plan.cohort,
@@ -220,14 +270,26 @@ def train(plan: Any, folder: Path, command: list[str]) -> None:
         start, histories = time.perf_counter(), []
         for seed in range(seeds):
             bar = f"{rule}, seed {seed + 1} of {seeds}" if sys.stderr.isatty() else False
-            _, history = run(sim, seed, experiment.rounds, eval_every=experiment.eval_every, progress=bar)
+            place = keep and keep / re.sub(r"[^\w.,=@-]+", "_", f"{len(runs)}-{rule}") / f"seed-{seed}"
+            _, history = run(
+                sim,
+                seed,
+                experiment.rounds,
+                eval_every=experiment.eval_every,
+                progress=bar,
+                checkpoint=place,
+                every=experiment.checkpoint_every,
+            )
             histories.append(history)
         runs[rule] = histories
-        write(folder, runs, header)
+        write(folder, runs, header, plan.honest)
         seconds = time.perf_counter() - start
         notes.print(f"{rule}: {seeds} x {experiment.rounds} rounds in {seconds:.1f} s{left_out(histories)}")
-    print(table(runs))
-    write_plots(folder, runs)
+    print(table(runs, plan.honest))
+    if plan.honest is not None:
+        liars = int((~plan.honest).sum())
+        print(f"Judged by the {int(plan.honest.sum())} honest clients; {liars} do {experiment.fault}.")
+    write_plots(folder, runs, plan.honest)
     notes.print(f"Results in {folder}")
 
 

@@ -62,6 +62,20 @@ class Experiment:
     """Rounds between evaluations of every client."""
     precision: Literal["highest", "high", "default"] = "highest"
     """Of the models' matrix products: float32, or faster and coarser where the hardware has it (TF32, bfloat16)."""
+    available: float = 1.0
+    """Probability that a client is there in a round; a selected client that is not sends nothing."""
+    liars: float = 0.0
+    """Share of the clients that do as fault says; the table then judges the others."""
+    fault: str = "inflate_loss"
+    """What liars do, as name or name:setting=value,...: inflate_loss:factor=10, scale_update, noisy_update, ..."""
+    defence: str = "none"
+    """What the server does about it, likewise: clip_losses:factor=3, clip_updates:max_norm=1, median, ..."""
+    devices: int = 1
+    """How many of JAX's devices the clients of a round are shared out over."""
+    checkpoint: Path | None = None
+    """Keep all that is computed in this folder while training; "fedjax-fair run --resume FOLDER" goes on."""
+    checkpoint_every: int | None = None
+    """Rounds between checkpoints; by default a tenth of the run."""
     data_dir: Path | None = None
     """Where tensorflow-datasets keeps its prepared data; by default $TFDS_DATA_DIR, else its own place."""
     out: Path | None = None

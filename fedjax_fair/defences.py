@@ -117,7 +117,7 @@ def trimmed_mean(share: float = 0.1) -> optax.GradientTransformationExtraArgs:
 def clip_and_noise(
     max_norm: float, noise_multiplier: float, seed: int = 0
 ) -> optax.GradientTransformationExtraArgs:
-    r"""Clip every update to C and add Gaussian noise of standard deviation :math:`z\, C \max_k c_k`.
+    r"""Clip every client's update and add Gaussian noise to their sum: the Gaussian mechanism.
 
     .. math:: g = -\sum_k c_k \Delta_k \min(1, C / \lVert \Delta_k \rVert) + z\,C\,\max_k |c_k|\; \mathcal N(0, I)
 

@@ -2,7 +2,7 @@
 
 import ast
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,9 +10,11 @@ import optax
 
 from fedjax_fair import data as sources
 from fedjax_fair import registry
+from fedjax_fair.availability import always, bernoulli
 from fedjax_fair.checks import check_choice, check_count, check_range, lookup
 from fedjax_fair.config import SETTLED, Experiment, factories, settings_for
 from fedjax_fair.data import FederatedData
+from fedjax_fair.faults import Fault, flip_labels, some
 from fedjax_fair.local import local_sgd
 from fedjax_fair.models import Model
 from fedjax_fair.objectives import erm
@@ -32,6 +34,8 @@ class Plan(NamedTuple):
     cohort: int
     simulations: dict[str, Simulation]
     """By the rule as the user wrote it, such as "fedmaba" or "fedmaba:alpha=0.8"."""
+    honest: np.ndarray | None
+    """bool[N]: the clients to judge by; None for all."""
 
 
 class Entry(NamedTuple):
@@ -55,15 +59,15 @@ def parse_rule(text: str) -> Entry:
     return Entry(*_parse(rule), *(_parse(selector) if at else (None, {})))
 
 
-def _parse(text: str) -> tuple[str, dict[str, Any]]:
+def _parse(text: str, flag: str = "algorithms") -> tuple[str, dict[str, Any]]:
     name, colon, rest = text.partition(":")
     settings = {}
     for piece in rest.split(",") if colon else ():
         key, equals, value = piece.partition("=")
         if not (equals and key.strip() and value.strip()):
-            raise ValueError(f"algorithms takes name or name:setting=value,..., got {text!r}")
+            raise ValueError(f"{flag} takes name or name:setting=value,..., got {text!r}")
         if key.strip().replace("-", "_") in settings:
-            raise ValueError(f"algorithms gives {key.strip()!r} twice, in {text!r}")
+            raise ValueError(f"{flag} gives {key.strip()!r} twice, in {text!r}")
         settings[key.strip().replace("-", "_")] = _literal(value.strip())
     return name, settings
 
@@ -114,20 +118,72 @@ def prepare(experiment: Experiment, rules: tuple[str, ...]) -> Plan:
     cohort = min(10, data.n_clients) if experiment.cohort is None else experiment.cohort
     if cohort > data.n_clients:
         raise ValueError(f"cohort must be from 1 to the {data.n_clients} clients, got {cohort}")
+    if experiment.checkpoint_every is not None:
+        check_count("checkpoint_every", experiment.checkpoint_every)
+        if experiment.checkpoint is None:
+            raise ValueError("checkpoint_every needs checkpoint, a folder, got none")
+    data, faults, honest = build_faults(experiment, data)
+    defended, transform = build_defence(experiment)
+    check_range("available", experiment.available, 0, 1)
     model_name, model = build_model(experiment, data)
     simulations = {
         text: simulation(
             model,
             data,
-            aggregator=method,
+            aggregator=defended(method),
             trainer=trainer,
             selector=build_selector(experiment, cohort, parsed[text]),
-            server_optimizer=optax.sgd(experiment.server_lr),
+            server_optimizer=optax.chain(transform, optax.sgd(experiment.server_lr)),
+            available=always if experiment.available == 1 else bernoulli(experiment.available),
+            faults=faults,
             precision=experiment.precision,
+            devices=experiment.devices,
         )
         for text, method in methods.items()
     }
-    return Plan(experiment, data, model_name, cohort, simulations)
+    return Plan(experiment, data, model_name, cohort, simulations, honest)
+
+
+def build_faults(
+    experiment: Experiment, data: FederatedData
+) -> tuple[FederatedData, list[Fault], np.ndarray | None]:
+    """The data that the clients train on, what the liars send, and who is honest (None: all)."""
+    check_range("liars", experiment.liars, 0, 1)
+    name, settings = _named("fault", experiment.fault, registry.FAULTS)
+    if experiment.liars == 0:
+        return data, [], None
+    liars = some(data.n_clients, experiment.liars, experiment.data_seed)
+    if liars.all():
+        raise ValueError(f"liars must leave an honest client to judge by, got {experiment.liars}")
+    if name == "flip_labels":
+        return flip_labels(data, liars), [], ~liars
+    return data, [registry.make(registry.FAULTS[name], liars, **settings)], ~liars
+
+
+def build_defence(experiment: Experiment) -> tuple[Callable[[Any], Any], optax.GradientTransformation]:
+    """What is done to every rule, and the transform before the server's optimiser."""
+    if experiment.defence == "none":
+        return lambda rule: rule, optax.identity()
+    name, settings = _named("defence", experiment.defence, registry.DEFENCES)
+    if name == "clip_losses":
+        registry.make(registry.DEFENCES[name], registry.AGGREGATORS["fedavg"](), **settings)  # its settings first
+        return lambda rule: registry.DEFENCES[name](rule, **settings), optax.identity()
+    for needed, parameter in registry.settings_of(registry.DEFENCES[name]).items():
+        if parameter.default is parameter.empty and needed not in settings:
+            got = experiment.defence
+            raise ValueError(f"defence needs {needed}, as {name}:{needed}=value, got {got!r}")
+    return lambda rule: rule, registry.make(registry.DEFENCES[name], **settings)
+
+
+def _named(flag: str, text: str, table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """``name:setting=value,...`` of a table's factory; a first argument that is no setting the experiment gives."""
+    name, settings = _parse(text, flag)
+    known = [s for s in registry.settings_of(lookup(flag, name, table)) if s not in ("who", "rule", "data")]
+    for setting in settings:
+        if not known:
+            raise ValueError(f"{name} takes no settings, got {setting!r}")
+        check_choice(f"setting of {name}", setting, known)
+    return name, settings
 
 
 def without_effect(experiment: Experiment, rules: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -143,6 +199,9 @@ def without_effect(experiment: Experiment, rules: tuple[str, ...]) -> list[tuple
         for name, value in settings_for(experiment, group).items():
             if group not in used and value != before[name]:
                 found.append((f"{group}.{name}", f"this run has no {group}"))
+    for setting in ("fault",) if experiment.liars == 0 else ():
+        if getattr(experiment, setting) != getattr(default, setting):
+            found.append((setting, "this run has no liars"))
     if not images and experiment.partition != default.partition:
         found.append(("partition", f"{experiment.dataset} has clients of its own"))
     return found

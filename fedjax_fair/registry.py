@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fedjax_fair import aggregators, models, objectives, selectors
+from fedjax_fair import aggregators, defences, faults, models, objectives, selectors
 from fedjax_fair.checks import check_choice, lookup
 from fedjax_fair.data import partition
 from fedjax_fair.types import Aggregator, Method, Objective, Selector
@@ -60,6 +60,15 @@ PARTITIONS: dict[str, Callable[..., partition.Partition]] = _table(
     partition.blocks,
     partition.power_law,
     partition.log_normal,
+)
+
+
+FAULTS: dict[str, Callable[..., Any]] = _table(
+    faults.inflate_loss, faults.scale_update, faults.noisy_update, faults.not_finite, faults.flip_labels
+)
+
+DEFENCES: dict[str, Callable[..., Any]] = _table(
+    defences.clip_losses, defences.clip_updates, defences.median, defences.trimmed_mean, defences.clip_and_noise
 )
 
 

@@ -124,10 +124,10 @@ def _spread(values: np.ndarray, digits: int) -> str:
 def left_out(histories: list[History]) -> str:
     """A remark on the updates that were dropped for not being finite; empty where there were none."""
     count = sum(int((~history.active).sum()) for history in histories)
-    return f"; {count} updates were not finite and were left out" if count else ""
+    return f"; {count} updates were absent or not finite and were left out" if count else ""
 
 
-def claim_folder(folder: Path, overwrite: bool) -> Path:
+def claim_folder(folder: Path, overwrite: bool, name: str = "out") -> Path:
     """Create the results folder and prove that it can be written.
 
     Raises:
@@ -136,12 +136,12 @@ def claim_folder(folder: Path, overwrite: bool) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / "summary.json").exists() and not overwrite:
-            raise ValueError(f"out {folder} already holds results: name another folder, or pass --overwrite")
+            raise ValueError(f"{name} {folder} already holds results: name another folder, or pass --overwrite")
         probe = folder / ".writable"
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise ValueError(f"out {folder} cannot be written: {error.strerror}") from error
+        raise ValueError(f"{name} {folder} cannot be written: {error.strerror}") from error
     return folder
 
 
@@ -171,9 +171,12 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     os.replace(partial, path)
 
 
-def write(folder: Path, runs: Runs, about: Mapping[str, Any]) -> None:
-    """Write ``summary.json``, ``summary.csv`` and ``history.npz`` for the rules that have finished so far."""
-    summaries = {rule: summarize(histories) for rule, histories in runs.items()}
+def write(folder: Path, runs: Runs, about: Mapping[str, Any], clients: np.ndarray | None = None) -> None:
+    """Write ``summary.json``, ``summary.csv`` and ``history.npz`` for the rules that have finished so far.
+
+    The summaries judge by ``clients``, bool[N]; the history holds all.
+    """
+    summaries = {rule: summarize(histories, clients) for rule, histories in runs.items()}
     rules = {
         rule: {
             key: {"mean": values.mean(), "std": _std(values), "per_seed": values.tolist()}
@@ -189,7 +192,7 @@ def write(folder: Path, runs: Runs, about: Mapping[str, Any]) -> None:
     text = _csv(rows)
     write_atomically(folder / "summary.csv", text)
 
-    arrays = {}
+    arrays = {} if clients is None else {"honest": clients}
     for rule, histories in runs.items():
         arrays[f"{rule}/rounds"] = histories[0].rounds
         for field in ("accuracy", "loss", "ids", "coef", "active"):
@@ -222,11 +225,13 @@ def _csv(rows: list[list[str]]) -> str:
     return text.getvalue()
 
 
-def write_plots(folder: Path, runs: Runs) -> None:
+def write_plots(folder: Path, runs: Runs, clients: np.ndarray | None = None) -> None:
     """Lorenz curves, histograms of the clients' accuracies, accuracy and fairness over rounds, as PNG."""
-    last = {rule: np.stack([h.accuracy[-1] for h in histories]) for rule, histories in runs.items()}
+    who = slice(None) if clients is None else clients
+    last = {rule: np.stack([h.accuracy[-1, who] for h in histories]) for rule, histories in runs.items()}
     course = {
-        rule: (histories[0].rounds, np.stack([h.accuracy for h in histories])) for rule, histories in runs.items()
+        rule: (histories[0].rounds, np.stack([h.accuracy[:, who] for h in histories]))
+        for rule, histories in runs.items()
     }
     plot.save(plot.lorenz(last), folder / "lorenz.png")
     plot.save(plot.client_histogram(last), folder / "histogram.png")

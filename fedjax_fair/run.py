@@ -123,6 +123,8 @@ def run(
         if checkpoint is None:
             raise ValueError(f"every is the rounds between checkpoints, got {every} without checkpoint")
         chunk = -(-check_count("every", every) // gap)
+    if checkpoint is not None and jax.process_count() > 1:
+        raise ValueError(f"checkpoint is for one process so far, got {jax.process_count()}")
     if (key is None) == (state is None):
         raise ValueError(f"run takes a key or a state to continue from, got {'both' if state else 'neither'}")
     if not isinstance(sim, Simulation):

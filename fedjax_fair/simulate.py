@@ -12,7 +12,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from fedjax_fair import losses, setup, signals
-from fedjax_fair.availability import Available, always
+from fedjax_fair.availability import Available, PerClient, always
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.data import FederatedData
 from fedjax_fair.devices import as_mesh, everywhere, replicate, shared_out
@@ -49,7 +49,7 @@ def simulation(
     trainer: Train,
     selector: Selector | None = None,
     server_optimizer: optax.GradientTransformation | None = None,
-    available: Available = always,
+    available: Available | PerClient = always,
     faults: Sequence[Fault] = (),
     loss: setup.PerExample = losses.softmax_cross_entropy,
     metric: setup.PerExample = losses.accuracy,

@@ -130,7 +130,7 @@ def finished(tmp_path_factory):
 
 
 def test_a_checkpoint_of_another_version_is_refused(finished, monkeypatch):
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "9.9")
+    monkeypatch.setattr("fedjax_fair.checkpoint.metadata.version", lambda name: "9.9")
     with pytest.raises(CheckpointError, match=r"fedjax-fair was '0.1.0' and is '9.9'"):
         play(finished)
 

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tomllib
@@ -125,7 +126,7 @@ def test_the_flags_that_errors_name_are_those_of_the_help(capsys):
     experiment, _ = read_command(["compare"])
     with pytest.raises(SystemExit):
         main(["compare", "--help"])
-    assert set(re.findall("--[A-Za-z][A-Za-z0-9.-]*", capsys.readouterr().out)) - {"--fedjax-fair"} == {
+    assert set(re.findall("--[A-Za-z][A-Za-z0-9.-]*", capsys.readouterr().out)) - {"--fedjax-fair", "--resume"} == {
         flag for flag in flags(experiment) if flag.startswith("--")
     }
 
@@ -203,3 +204,47 @@ def test_the_second_call_finds_its_programs_compiled(tmp_path):
     one, two = (np.load(tmp_path / out / "history.npz") for out in ("first", "second"))
     for name in one:
         np.testing.assert_array_equal(one[name], two[name])
+
+
+def test_a_run_that_was_cut_off_is_resumed_without_another_flag(tmp_path, monkeypatch, capsys):
+    """Ctrl-C in the second rule; resumed, it ends as what was never interrupted. It is refused as a new run."""
+    flags = [
+        *SMALL,
+        "--seeds",
+        "1",
+        "--eval-every",
+        "2",
+        "--checkpoint-every",
+        "2",
+        "--algorithms",
+        "fedavg",
+        "fedmaba",
+    ]
+    flags += ["--liars", ".2", "--fault", "inflate_loss:factor=5", "--defence", "clip_losses", "--available", ".8"]
+    main(["compare", *flags, "--checkpoint", str(tmp_path / "kept"), "--out", str(tmp_path / "whole")])
+    whole = capsys.readouterr().out
+    assert "honest clients;" in whole
+    keeping, saves = sys.modules["fedjax_fair.checkpoint"].Keeper.save, []
+
+    def save(self, *what):
+        keeping(self, *what)
+        saves.append(what[0])
+        if len(saves) == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    begun = ["compare", *flags, "--checkpoint", str(tmp_path / "cut"), "--out", str(tmp_path / "out")]
+    with monkeypatch.context() as patch:
+        patch.setattr("fedjax_fair.checkpoint.Keeper.save", save)
+        with pytest.raises(SystemExit) as stop:
+            main(begun)
+    assert stop.value.code == 130
+    printed = capsys.readouterr().err
+    assert f"go on with: fedjax-fair compare --resume {tmp_path / 'cut'}" in printed
+    with pytest.raises(SystemExit):
+        main(["compare", *flags, "--checkpoint", str(tmp_path / "cut"), "--out", str(tmp_path / "other")])
+    assert "already holds a run: go on with fedjax-fair compare --resume" in capsys.readouterr().err
+    main(["compare", "--resume", str(tmp_path / "cut")])
+    assert capsys.readouterr().out == whole
+    one, other = (np.load(tmp_path / name / "history.npz") for name in ("whole", "out"))
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name])

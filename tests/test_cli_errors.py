@@ -60,6 +60,32 @@ WRONG = {
     "official test of synthetic": (["--test", "official"], "test=official needs a public test set"),
     "aaggff_s with a cohort": (["--algorithms", "aaggff_s"], "needs all 30 clients.*use aaggff_d"),
     "convolution on vectors": (["--model", "cnn"], "cnn needs images"),
+    "unknown fault": (["--liars", ".1", "--fault", "inflate"], "fault must be one of .*mean 'inflate_loss'"),
+    "unknown setting of a fault": (
+        ["--liars", ".1", "--fault", "inflate_loss:by=3"],
+        "setting of inflate_loss must be one of factor, got 'by'",
+    ),
+    "a fault's value": (
+        ["--liars", ".1", "--fault", "inflate_loss:factor=-1"],
+        "inflate_loss.factor must be at least 0",
+    ),
+    "everybody lies": (["--liars", "1"], "liars must leave an honest client to judge by, got 1.0"),
+    "share of liars": (["--liars", "1.5"], r"liars must be in \[0, 1\], got 1.5"),
+    "unknown defence": (["--defence", "medain"], "defence must be one of .*did you mean 'median'"),
+    "a defence without its number": (
+        ["--defence", "clip_updates"],
+        "defence needs max_norm, as clip_updates:max_norm=value",
+    ),
+    "a defence's value": (["--defence", "clip_losses:factor=.5"], "clip_losses.factor must be at least 1, got 0.5"),
+    "a setting of the median": (["--defence", "median:share=.5"], "median takes no settings, got 'share'"),
+    "probability": (["--available", "1.5"], r"available must be in \[0, 1\], got 1.5"),
+    "devices": (["--devices", "64"], "devices must be from 1 to the 1 that JAX sees, got 64"),
+    "no checkpoint": (["--checkpoint-every", "5"], "checkpoint_every needs checkpoint, a folder, got none"),
+    "resume with a flag": (
+        ["--resume", "x", "--rounds", "5"],
+        "resume takes a folder and no other flag, run --resume",
+    ),
+    "resume what is not there": (["--resume", "x"], "resume x is not a folder that --checkpoint left behind"),
     "no such file": (["nowhere.toml"], "config nowhere.toml cannot be read: No such file"),
 }
 
@@ -81,6 +107,26 @@ def test_a_dataset_that_is_not_there_says_how_to_prepare_it(capsys, tmp_path):
 def test_blocks_needs_its_number(capsys, tmp_path):
     sentence = refusal(capsys, "compare", "--dataset", "mnist", "--partition", "blocks")
     assert sentence == "blocks needs blocks.blocks_per_client, got nothing"
+
+
+def test_a_checkpoint_that_cannot_be_kept_is_refused_before_training(capsys, tmp_path):
+    (tmp_path / "file").touch()
+    sentence = refusal(capsys, "compare", "--checkpoint", str(tmp_path / "file"), "--out", str(tmp_path / "out"))
+    assert sentence == f"checkpoint {tmp_path / 'file'} cannot be written: File exists"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_of_another_version_is_refused_in_a_sentence(capsys, tmp_path, monkeypatch):
+    flags = ["--rounds", "2", "--seeds", "1", "--clients", "5", "--cohort", "2", "--out", str(tmp_path / "out")]
+    main(["run", *flags, "--checkpoint", str(tmp_path / "kept")])
+    capsys.readouterr()
+    kept = (tmp_path / "out" / "summary.json").read_bytes()
+    monkeypatch.setattr("fedjax_fair.checkpoint.metadata.version", lambda name: "9.9")
+    with pytest.raises(SystemExit):
+        main(["run", "--resume", str(tmp_path / "kept")])
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.endswith("is of another run: fedjax-fair was '0.1.0' and is '9.9'")
+    assert (tmp_path / "out" / "summary.json").read_bytes() == kept  # nothing already written is damaged
 
 
 def test_an_unwritable_folder_is_refused_before_training(capsys, tmp_path):
