@@ -1,6 +1,9 @@
-"""Shared by all tests: strict rank promotion, and one cache directory for decoded images."""
+"""Shared by all tests: strict rank promotion, quick compilation, and one cache directory for decoded images."""
 
 import os
+
+# Before JAX starts: thousands of small programs are compiled here, and each runs once.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 
 import jax
 import pytest
@@ -13,3 +16,10 @@ def cache_directory(tmp_path_factory):
     """Decode each dataset once a session, away from the user's own cache."""
     if "FEDJAX_FAIR_CACHE" not in os.environ:
         os.environ["FEDJAX_FAIR_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_programs_do_not_pile_up():
+    """A process may map only so many pieces of memory (65,530 on Linux), and every compiled program takes some."""
+    yield
+    jax.clear_caches()

@@ -7,6 +7,7 @@ from contract import coefficients, random_report
 from numpy.testing import assert_allclose
 
 import fedjax_fair as ff
+from benchmarks.papers import when_clients_lie
 from benchmarks.papers.qffl_open_question import LR, own_steps
 from benchmarks.speed import workloads
 
@@ -37,3 +38,22 @@ def test_without_fairness_the_mean_of_own_steps_is_fedavg():
 )
 def test_the_count_of_operations_of_a_workload(name, gflop):
     assert workloads.flop(workloads.WORKLOADS[name]) / 1e9 == pytest.approx(gflop, rel=0.02)
+
+
+def test_the_table_of_the_liars_has_a_row_per_measure_and_a_column_per_share():
+    results = {
+        "AFL, lr = .01; as reported": {"accuracy": [[70.0, 72.0], [60.0, 60.0]], "gini": [[0.1, 0.2], [0.3, 0.3]]}
+    }
+    lines = when_clients_lie.table(results, (0.0, 0.4)).splitlines()
+    assert lines[0] == "| rule | measure | 0% lie | 40% lie |"
+    assert lines[2] == "| AFL, lr = .01; as reported | acc % | 71.0 ± 1.4 | 60.0 ± 0.0 |"
+    assert lines[3] == "| AFL, lr = .01; as reported | Gini | 0.150 ± 0.071 | 0.300 ± 0.000 |"
+
+
+def test_only_the_honest_are_judged_among_liars():
+    data = ff.data.synthetic(n_clients=10, alpha=1.0, beta=1.0, seed=0)
+    liars = np.arange(10) >= 5
+    measured = when_clients_lie.measure(data, ff.fedavg(), liars, seeds=1, rounds=10)
+    truth = when_clients_lie.measure(data, ff.fedavg(), np.zeros(10, bool), seeds=1, rounds=10)
+    others = when_clients_lie.measure(data, ff.fedavg(), ~liars, seeds=1, rounds=10)
+    assert_allclose(measured["accuracy"][0] + others["accuracy"][0], 2 * truth["accuracy"][0], rtol=1e-5)
