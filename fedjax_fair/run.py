@@ -218,9 +218,13 @@ def join(pieces: list[tuple[np.ndarray, Any]], played: int) -> History:
 
 @contextlib.contextmanager
 def asked_to_stop(watch: bool) -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C only be noted, where ``watch`` and in the main thread; the second one interrupts."""
+    """Let the first Ctrl-C only be noted, where ``watch`` and in the main thread; the second one interrupts.
+
+    A process that ignores Ctrl-C, as one started by nohup or in a script's background does, goes on ignoring it.
+    """
     noted: list[int] = []
-    if not watch or threading.current_thread() is not threading.main_thread():
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if not watch or ignored or threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
 

@@ -1,9 +1,11 @@
 """Shared by all tests: strict rank promotion, quick compilation, and one cache directory for decoded images."""
 
 import os
+import signal
 
-# Before JAX starts: thousands of small programs are compiled here, and each runs once.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
+import compiler
+
+os.environ["XLA_FLAGS"] = compiler.flags()  # before JAX starts
 
 import jax
 import pytest
@@ -16,6 +18,12 @@ def cache_directory(tmp_path_factory):
     """Decode each dataset once a session, away from the user's own cache."""
     if "FEDJAX_FAIR_CACHE" not in os.environ:
         os.environ["FEDJAX_FAIR_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hearing_ctrl_c():
+    """Also where the tests were started in the background of a script, which ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module", autouse=True)

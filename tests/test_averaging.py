@@ -1,5 +1,7 @@
 """Iterate averaging: the mean of the models is judged, the last one is trained on."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,7 +37,7 @@ def test_the_deployed_model_is_the_mean_of_all_iterates():
 def test_training_is_that_of_the_wrapped_optimiser():
     plain, _ = ff.run(federation(server_optimizer=optax.adam(0.1)), 0, 4)
     wrapped, _ = ff.run(federation(server_optimizer=ff.average_iterates(optax.adam(0.1)), deploy=ff.averaged), 0, 4)
-    jax.tree.map(np.testing.assert_array_equal, plain.params, wrapped.params)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6), plain.params, wrapped.params)  # two programs
 
 
 def test_the_history_is_of_the_mean():

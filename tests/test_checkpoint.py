@@ -230,6 +230,16 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path):
     same(play(tmp_path / "cut", rounds=8, eval_every=2), play(None, rounds=8, eval_every=2))
 
 
+def test_a_process_that_ignores_ctrl_c_goes_on(tmp_path):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        done = play(tmp_path, on_chunk=lambda state, history: os.kill(os.getpid(), signal.SIGINT))
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    same(done, play(None))
+
+
 def test_ctrl_c_finishes_the_chunk_and_keeps_it(tmp_path):
     def interrupt(state, history):
         if len(history.rounds) == 2:

@@ -15,7 +15,8 @@ import pytest
 
 import fedjax_fair as ff
 from fedjax_fair import registry
-from fedjax_fair.cli import flags, main, read_command
+from fedjax_fair.cli import main
+from fedjax_fair.command import flags, read_command
 from fedjax_fair.config import settings_class
 from fedjax_fair.results import COLUMNS
 

@@ -168,10 +168,10 @@ UNREADABLE = {
     "compare --cohort None --test x": "--test must be one of clients, official, got 'x'",
     "compare stray": "compare takes flags, or first a settings file that ends in .toml, got 'stray'",
     "list --x": "list has no flag --x; fedjax-fair list --help lists them all",
-    "foo": "command must be one of run, compare, list, got 'foo'",
-    "comprae": "command must be one of run, compare, list, got 'comprae'; did you mean 'compare'?",
-    "--seeds 3": "command must be one of run, compare, list, got '--seeds'",
-    "": "command must be one of run, compare, list, got nothing",
+    "foo": "command must be one of run, compare, list, reproduce, got 'foo'",
+    "comprae": "command must be one of run, compare, list, reproduce, got 'comprae'; did you mean 'compare'?",
+    "--seeds 3": "command must be one of run, compare, list, reproduce, got '--seeds'",
+    "": "command must be one of run, compare, list, reproduce, got nothing",
 }
 
 
@@ -182,7 +182,7 @@ def test_an_unreadable_call_is_one_sentence_too(call, capsys):
 
 @pytest.mark.parametrize("call", UNREADABLE)
 def test_what_is_not_explained_is_the_parsers_own_message_on_one_line(call, capsys, monkeypatch):
-    monkeypatch.setattr("fedjax_fair.cli.explain", lambda *_: None)
+    monkeypatch.setattr("fedjax_fair.command.explain", lambda *_: None)
     said = refusal(capsys, *call.split())
     assert said
     assert not set(said) & set("│╭╰─")

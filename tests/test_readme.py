@@ -7,7 +7,7 @@ import numpy as np
 
 import fedjax_fair as ff
 from fedjax_fair import registry, results
-from fedjax_fair.cli import DEFAULT_RULES
+from fedjax_fair.command import DEFAULT_RULES
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 

@@ -8,7 +8,8 @@ import numpy as np
 
 import fedjax_fair as ff
 from fedjax_fair import results
-from fedjax_fair.cli import read_command, set_up
+from fedjax_fair.cli import set_up
+from fedjax_fair.command import read_command
 from fedjax_fair.results import write
 from fedjax_fair.types import Evaluation
 

@@ -4,29 +4,29 @@ q-FFL moves by :math:`\sum_k \Delta_k / \sum_k h_k` with :math:`\Delta_k = F_k^q
 :math:`h_k = q F_k^{q-1} \|v_k\|^2 + L F_k^q`. Why not by :math:`\sum_k \Delta_k / h_k`? Both are measured here, and
 the mean of the ratios too, since their sum makes a step m times as long:
 
-    python -m benchmarks.papers.qffl_open_question [--quick]
+    fedjax-fair reproduce qffl-open-question [--quick]
 
 Note what the ratio does: :math:`\Delta_k / h_k = v_k / (q \|v_k\|^2 / F_k + L)`. The factor :math:`F_k^q`, which is
 what favours the clients that do badly, cancels; what is left of q shortens every client's step.
 """
 
-import argparse
-import json
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
 
 import fedjax_fair as ff
+from benchmarks.papers.common import Column, Found, Row, keep, table
 from fedjax_fair.solvers import uniform_over
 from fedjax_fair.types import Key, Report, State
 
-HERE = Path(__file__).parent
 LR, COHORT = 0.1, 10
-MEASURES = {"accuracy": "acc %", "variance": "var %²", "worst10": "worst 10 %", "gini": "Gini", "loss": "loss"}
+COLUMNS = {"accuracy": Column("acc %"), "variance": Column("var %²"), "worst10": Column("worst 10 %")} | {
+    "gini": Column("Gini", 3),
+    "loss": Column("loss", 3),
+}
 
 
 def own_steps(q: float, mean: bool) -> ff.Aggregator:
@@ -63,48 +63,16 @@ def measure(data: ff.FederatedData, aggregator: ff.Aggregator, seed: int, rounds
     )
     _, history = ff.run(sim, seed, rounds, eval_every=10)
     rows = ff.metrics.summary(history.accuracy[-10:], loss=history.loss[-10:])
-    return {name: float(np.mean(rows[name])) for name in MEASURES}
+    return {name: float(np.mean(rows[name])) for name in COLUMNS}
 
 
-def table(results: dict[str, list[dict[str, float]]]) -> str:
-    """Mean and standard deviation over the seeds, as Markdown."""
-    lines = ["| q, step | " + " | ".join(MEASURES.values()) + " |", "|---" * (1 + len(MEASURES)) + "|"]
-    for name, runs in results.items():
-        cells = []
-        for measure in MEASURES:
-            values = np.array([run[measure] for run in runs])
-            digits = 3 if measure in ("gini", "loss") else 1
-            cells.append(f"{values.mean():.{digits}f} ± {values.std(ddof=1):.{digits}f}")
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="q-FFL: ratio of sums against sum of ratios.")
-    parser.add_argument("--quick", action="store_true", help="2 seeds, 500 rounds, q = 1 alone; writes nothing")
-    quick = parser.parse_args().quick
+def run(quick: bool, out: Path) -> None:
     seeds, rounds, qs = (2, 500, (1.0,)) if quick else (5, 1000, (0.0, 0.1, 1.0))
     data = ff.data.synthetic(n_clients=100, alpha=1.0, beta=1.0, seed=0)
-    results: dict[str, list[dict[str, float]]] = {}
+    found: Found = {}
     for q in qs:
         for name, aggregator in rules(q).items():
-            results[f"{q:g}, {name}"] = [measure(data, aggregator, seed, rounds) for seed in range(seeds)]
-    print(table(results))
-    if not quick:
-        (HERE / "results").mkdir(exist_ok=True)
-        about = {
-            "rounds": rounds,
-            "seeds": seeds,
-            "clients": 100,
-            "cohort": COHORT,
-            "lr": LR,
-            "jax": jax.__version__,
-        }
-        (HERE / "results" / "qffl_open_question.json").write_text(
-            json.dumps({**about, "runs": results}, indent=1) + "\n"
-        )
-        (HERE / "results" / "qffl_open_question.md").write_text(table(results))
-
-
-if __name__ == "__main__":
-    main()
+            found[f"{q:g}, {name}"] = [measure(data, aggregator, seed, rounds) for seed in range(seeds)]
+    settings = {"quick": quick, "seeds": seeds, "rounds": rounds, "clients": 100, "cohort": COHORT, "lr": LR}
+    rows = [Row(name, lambda seed: None) for name in found]
+    keep(out, "qffl-open-question", settings, rows, found, table(rows, found, COLUMNS))

@@ -1,24 +1,21 @@
 """FedMABA's open question: what becomes of the honest clients when others inflate their losses?
 
-    python -m benchmarks.papers.when_clients_lie [--quick]
+    fedjax-fair reproduce when-clients-lie [--quick]
 
 Real Fashion-MNIST dealt to 100 clients in shards (two classes each), 10 a round, logistic regression, one local
 epoch in batches of 50. Liars report ten times their loss; at every larger share they are the same and more. Every
 rule that hears losses runs with and without a defence that clips them at three times the cohort's median.
 """
 
-import argparse
-import json
 from pathlib import Path
 
-import jax
 import numpy as np
 import optax
 
 import fedjax_fair as ff
 from fedjax_fair.plot import COLOURS, MARKERS, save
+from fedjax_fair.results import about, to_json, write_atomically
 
-HERE = Path(__file__).parent
 CLIENTS, COHORT, LR, FACTOR, CLIP = 100, 10, 0.1, 10.0, 3.0
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4)
 RULES = {
@@ -60,7 +57,7 @@ def table(results: dict[str, dict[str, list]], shares: tuple[float, ...]) -> str
     return "\n".join(lines) + "\n"
 
 
-def draw(results: dict[str, dict[str, list]], path: Path) -> None:
+def draw(results: dict[str, dict[str, list]], shares: tuple[float, ...], path: Path) -> None:
     """Honest clients' accuracy and Gini against the share of liars, in two columns of a paper's width."""
     import matplotlib.pyplot as plt
 
@@ -73,7 +70,7 @@ def draw(results: dict[str, dict[str, list]], path: Path) -> None:
                 values = np.array(by_measure[measured])
                 clipped = defence == "losses clipped"
                 ax.errorbar(
-                    100 * np.array(SHARES) + 0.4 * (i - 2),
+                    100 * np.array(shares) + 0.4 * (i - 2),
                     values.mean(1),
                     values.std(1, ddof=1),
                     color=COLOURS[i],
@@ -92,10 +89,7 @@ def draw(results: dict[str, dict[str, list]], path: Path) -> None:
         plt.close(figure)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Honest clients among liars.")
-    parser.add_argument("--quick", action="store_true", help="2 seeds, 50 rounds, less of all; writes nothing")
-    quick = parser.parse_args().quick
+def run(quick: bool, out: Path) -> None:
     seeds, rounds, shares = (2, 50, (0.0, 0.4)) if quick else (3, 300, SHARES)
     data = ff.data.load("fashion_mnist", partition=ff.partition.shards(CLIENTS, 2), seed=0)
     results: dict[str, dict[str, list]] = {}
@@ -111,16 +105,12 @@ def main() -> None:
                 for name, values in measure(data, defended(make()), liars, seeds, rounds).items():
                     found[name].append(values)
             print(f"{rule}; {defence}: {[round(float(np.mean(v)), 1) for v in found['accuracy']]}", flush=True)
-    print(table(results, shares))
-    if not quick:
-        (HERE / "results").mkdir(exist_ok=True)
-        about = {"rounds": rounds, "seeds": seeds, "factor": FACTOR, "clip": CLIP, "lr": LR, "jax": jax.__version__}
-        (HERE / "results" / "when_clients_lie.json").write_text(
-            json.dumps({**about, "shares": SHARES, "runs": results}, indent=1) + "\n"
-        )
-        (HERE / "results" / "when_clients_lie.md").write_text(table(results, shares))
-        draw(results, HERE / "results" / "when_clients_lie.png")
-
-
-if __name__ == "__main__":
-    main()
+    out.mkdir(parents=True, exist_ok=True)
+    settings = {"quick": quick, "seeds": seeds, "rounds": rounds, "factor": FACTOR, "clip": CLIP, "lr": LR}
+    header = about(f"fedjax-fair reproduce when-clients-lie{' --quick' if quick else ''}")
+    kept = {**header, **settings, "shares": shares, "rows": results}
+    write_atomically(out / "when-clients-lie.json", to_json(kept, indent=1))
+    draw(results, shares, out / "when-clients-lie.png")
+    text = table(results, shares) + "\n![Honest clients among liars](when-clients-lie.png)\n"
+    write_atomically(out / "when-clients-lie.md", text)
+    print(text)

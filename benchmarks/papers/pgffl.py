@@ -1,0 +1,132 @@
+"""PG-FFL's Table I (Fashion-MNIST), and Figures 1 and 3.
+
+Stated: 5 clients that all take part, a four-layer MLP, one local epoch for FedAvg and five for FedProx, partitions
+IID, Case II (4 of the 20 blocks each) and Case III (2 of the 10 blocks each: disjoint labels), about 1,000 rounds.
+Not stated: rates (.1 here), batch sizes (50), mu (.1), widths (200), the policy's step (Adam, .001). The number of
+rounds here is 100: what a CPU affords.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optax
+
+import fedjax_fair as ff
+from benchmarks.papers.common import Column, Row, keep, play, table
+from fedjax_fair import plot
+
+COLUMNS = {"accuracy": Column("acc", 3), "gini": Column("Gini", 3), "best_accuracy": Column("acc, best", 3)} | {
+    "best_gini": Column("Gini there", 3)
+}
+CASES = {"IID": ff.partition.iid(5), "Case II": ff.partition.blocks(5, 4), "Case III": ff.partition.blocks(5, 2)}
+PRINTED = {  # accuracy and Gini: IID, Case II, Case III
+    "FedAvg": ((0.869, 0.032), (0.850, 0.063), (0.737, 0.074)),
+    "PGF-FedAvg": ((0.884, 0.021), (0.874, 0.024), (0.796, 0.033)),
+    "FedProx": ((0.879, 0.021), (0.851, 0.045), (0.828, 0.037)),
+    "PGF-FedProx": ((0.883, 0.017), (0.854, 0.031), (0.836, 0.020)),
+}
+
+
+def fractions(history: ff.History) -> dict[str, float]:
+    """Of the last ten evaluations, and of the best, as the paper writes them: in [0, 1]."""
+    from benchmarks.papers.common import last_ten
+
+    found = last_ten(history)
+    return {n: value / 100 if n.endswith("accuracy") else value for n, value in found.items() if n in COLUMNS}
+
+
+def system(name: str, data: ff.FederatedData, cohort: int) -> Any:
+    """FedAvg or FedProx, with the policy's weights for PGF-."""
+    prox = name.endswith("FedProx")
+    rule = ff.pg_ffl() if name.startswith("PGF") else ff.fedavg()
+    trainer = ff.local_sgd(
+        optax.sgd(0.1),
+        epochs=5 if prox else 1,
+        batch_size=50,
+        objective=ff.proximal(0.1) if prox else ff.erm,
+    )
+    return lambda seed: ff.simulation(
+        ff.models.mlp((200, 200, 200)), data, aggregator=rule, trainer=trainer, selector=ff.uniform(cohort)
+    )
+
+
+def table1(quick: bool, out: Path) -> None:
+    """Accuracy and Gini of four systems on three partitions."""
+    seeds, rounds = (1, 10) if quick else (3, 100)
+    systems = ("FedAvg", "PGF-FedAvg") if quick else tuple(PRINTED)
+    rows = []
+    for i, (case, partition) in enumerate(CASES.items()):
+        data = ff.data.load("fashion_mnist", partition=partition, seed=0)
+        for name in systems:
+            printed = dict(zip(("accuracy", "gini"), PRINTED[name][i]))
+            rows.append(Row(f"{case}: {name}", system(name, data, 5), printed))
+    every = max(1, rounds // 20)
+    place = out / ("pgffl-table1.parts" + "-quick" * quick)
+    found, _ = play(rows, place, seeds=seeds, rounds=rounds, eval_every=every, measure=fractions)
+    settings = {"quick": quick, "seeds": seeds, "rounds": rounds}
+    keep(out, "pgffl-table1", settings, rows, found, table(rows, found, COLUMNS))
+
+
+def fig1(quick: bool, out: Path) -> None:
+    """Lorenz curves of FedAvg on 100 clients, 10 a round: IID against Case I (20 of 2,000 blocks each)."""
+    seeds, rounds = (1, 50) if quick else (3, 300)
+    kinds = {"IID": ff.partition.iid(100), "non-IID (2 shards)": ff.partition.shards(100, 2)}
+    rows = [
+        Row(kind, system("FedAvg", ff.data.load("fashion_mnist", partition=partition, seed=0), 10))
+        for kind, partition in kinds.items()
+    ]
+    place = out / ("pgffl-fig1.parts" + "-quick" * quick)
+    found, histories = play(rows, place, seeds=seeds, rounds=rounds, measure=fractions)
+    last = {kind: np.stack([h.accuracy[-1] for h in runs]) for kind, runs in histories.items()}
+    plot.save(plot.lorenz(last), out / "pgffl-fig1.png")
+    settings = {"quick": quick, "seeds": seeds, "rounds": rounds}
+    text = table(rows, found, COLUMNS) + "\n![Lorenz curves](pgffl-fig1.png)\n"
+    keep(out, "pgffl-fig1", settings, rows, found, text)
+
+
+def fig3(quick: bool, out: Path) -> None:
+    """The three partitions as pictures: how many training images of each class every client holds."""
+    from matplotlib.figure import Figure
+
+    figure = Figure((2 * plot.WIDTH, 2.2), layout="constrained")
+    rows = []
+    for ax, (case, partition) in zip(figure.subplots(1, 3, sharey=True), CASES.items()):
+        data = ff.data.load("fashion_mnist", partition=partition, seed=0)
+        counts = np.zeros((5, 10), int)
+        owner, label = np.asarray(data.train.owner), np.asarray(data.y)[np.asarray(data.train.rows)]
+        np.add.at(counts, (owner, label), 1)
+        left = np.zeros(5)
+        for label in range(10):
+            ax.barh(
+                np.arange(5), counts[:, label], left=left, color=SHADES[label], edgecolor="white", linewidth=0.3
+            )
+            left += counts[:, label]
+        ax.set(title=case, xlabel="Training images", yticks=np.arange(5), yticklabels=range(1, 6))
+        rows.append(Row(case, lambda seed: None))
+    figure.axes[0].set_ylabel("Client")
+    handles = [figure.axes[0].patches[5 * label] for label in range(10)]
+    figure.legend(handles, range(10), title="class", loc="outside right center", frameon=False, fontsize=7)
+    plot.save(figure, out / "pgffl-fig3.png")
+    keep(
+        out,
+        "pgffl-fig3",
+        {"quick": quick, "seeds": 0, "rounds": 0},
+        rows,
+        {r.name: [] for r in rows},
+        "![Partitions](pgffl-fig3.png)\n",
+    )
+
+
+SHADES = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#444444",
+    "#E69F00",
+    "#56B4E9",
+    "#999999",
+    "#882255",
+    "#DDCC77",
+)

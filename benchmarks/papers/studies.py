@@ -1,0 +1,70 @@
+"""Every study by its name: what it is, what it costs on two cores, and the data that it needs."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.papers.common import settings_of
+
+RESULTS = Path(__file__).parent / "results"
+
+
+class Study(NamedTuple):
+    """A table or figure of a paper, or a question of our own."""
+
+    function: str
+    """``module.function`` in this folder, called with ``quick`` and the folder for results."""
+    what: str
+    cost: str
+    """Of the full form on two cores."""
+    data: str
+
+
+STUDIES = {
+    "fedmaba-table2-fmnist": Study("fedmaba.table2_fmnist", "FedMABA, Table II, left", "4 h", "fashion_mnist"),
+    "fedmaba-table2-cifar10": Study("fedmaba.table2_cifar10", "FedMABA, Table II, right", "33 h", "cifar10"),
+    "fedmaba-table3-cifar100": Study("fedmaba.table3_cifar100", "FedMABA, Table III", "17 h", "cifar100"),
+    "fedmaba-fig1": Study("fedmaba.fig1", "FedMABA, Figure 1: fairness over rounds", "1 h", "fashion_mnist"),
+    "fedmaba-fig2": Study("fedmaba.fig2", "FedMABA, Figure 2: eta_b and alpha", "1 h", "fashion_mnist"),
+    "fmnist3": Study(
+        "fmnist3.run", "three clients of one class: AFL, q-FFL, FedFV, PG-FFL", "20 min", "fashion_mnist"
+    ),
+    "pgffl-table1": Study("pgffl.table1", "PG-FFL, Table I, Fashion-MNIST", "2 h", "fashion_mnist"),
+    "pgffl-fig1": Study("pgffl.fig1", "PG-FFL, Figure 1: Lorenz curves", "5 min", "fashion_mnist"),
+    "pgffl-fig3": Study("pgffl.fig3", "PG-FFL, Figure 3: its partitions", "1 min", "fashion_mnist"),
+    "ucbcs-table1": Study("ucbcs_synthetic.table1", "UCB-CS, Table I: Jain of losses", "10 min", "none"),
+    "ucbcs-fig1": Study("ucbcs_synthetic.fig1", "UCB-CS, Figure 1: global loss", "with table 1", "none"),
+    "ucbcs-fig2": Study("ucbcs_synthetic.fig2", "UCB-CS, Figure 2: clients' losses", "with table 1", "none"),
+    "ucbcs-fig3": Study("ucbcs_fmnist.fig3", "UCB-CS, Figure 3", "25 min", "fashion_mnist"),
+    "aaggff-heart": Study(
+        "aaggff_heart.run", "AAggFF on four hospitals, and on 100 devices", "20 min", "fashion_mnist"
+    ),
+    "qffl-synthetic": Study("qffl_synthetic.run", "q-FFL, Table 1, Synthetic(1, 1)", "15 min", "none"),
+    "qffl-open-question": Study(
+        "qffl_open_question.run", "q-FFL: ratio of sums or sum of ratios?", "5 min", "none"
+    ),
+    "when-clients-lie": Study("when_clients_lie.run", "FedMABA's open question", "15 min", "fashion_mnist"),
+    "frontier": Study("frontier.run", "fairness against accuracy, all rules", "15 min", "fashion_mnist"),
+}
+
+
+def status(name: str) -> str:
+    """What the committed results of a study are."""
+    kept = settings_of(RESULTS / f"{name}.json")
+    if kept is None:
+        return "no full results yet"
+    return f"{kept['seeds']} seeds x {kept['rounds']} rounds"
+
+
+def listing() -> str:
+    """A line per study."""
+    rows = [("name", "what", "full form", "data", "committed results")]
+    rows += [(name, study.what, study.cost, study.data, status(name)) for name, study in STUDIES.items()]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+
+
+def reproduce(name: str, quick: bool, out: Path) -> None:
+    """Run one study."""
+    module, function = STUDIES[name].function.split(".")
+    getattr(import_module(f"benchmarks.papers.{module}"), function)(quick, out)

@@ -1,0 +1,25 @@
+"""How XLA compiles the tests' programs: thousands of small ones, of which each runs once."""
+
+import os
+import subprocess
+import sys
+
+QUICK = (
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_use_fusion_emitters=false",
+)
+
+
+def flags() -> str:
+    """``$XLA_FLAGS`` where it is set (``XLA_FLAGS= pytest`` tests the programs that users run), else quick ones.
+
+    Such flags come and go with XLA's versions, and one that it does not know ends the process: so they are tried
+    in another one.
+    """
+    if "XLA_FLAGS" in os.environ:
+        return os.environ["XLA_FLAGS"]
+    tried = [sys.executable, "-c", "import jax; jax.devices()"]
+    environment = os.environ | {"XLA_FLAGS": " ".join(QUICK)}
+    known = subprocess.run(tried, env=environment, capture_output=True, check=False).returncode == 0
+    return " ".join(QUICK) if known else ""

@@ -1,0 +1,144 @@
+"""The studies of papers: each can be found, resumes, and writes what was printed beside what was measured."""
+
+import json
+import re
+from importlib import import_module
+
+import jax
+import numpy as np
+import optax
+import pytest
+import toy
+
+import fedjax_fair as ff
+from benchmarks.papers import aaggff_heart, common, fmnist3, studies, ucbcs_synthetic
+from fedjax_fair.cli import main
+
+DATA = toy.federation()
+
+
+@pytest.mark.parametrize("name", studies.STUDIES)
+def test_every_study_has_its_function_and_says_what_it_costs(name):
+    module, function = studies.STUDIES[name].function.split(".")
+    assert callable(getattr(import_module(f"benchmarks.papers.{module}"), function))
+    assert all(studies.STUDIES[name])
+
+
+def test_the_list_has_a_line_per_study(capsys):
+    main(["reproduce", "--list"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == [*studies.STUDIES]
+    for line, name in zip(lines[1:], studies.STUDIES):
+        committed = (studies.RESULTS / f"{name}.json").exists()
+        assert ("no full results yet" in line) == (not committed)
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted(studies.RESULTS.glob("*.json"))])
+def test_committed_results_are_of_full_forms(name):
+    kept = json.loads((studies.RESULTS / f"{name}.json").read_text())
+    assert not kept["quick"]
+    assert (studies.RESULTS / f"{name}.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "reproduce takes a study, such as fmnist3, got nothing; --list names them all"),
+        (["fmnist"], "study must be one of .*, got 'fmnist'; did you mean 'fmnist3'"),
+        (["fmnist3", "frontier"], "reproduce takes one study, got fmnist3 frontier"),
+        (["--quik"], "reproduce has no flag --quik; did you mean --quick?"),
+    ],
+)
+def test_a_wrong_study_is_one_sentence(words, sentence, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", *words])
+    assert stop.value.code == 2
+    assert re.fullmatch(f"fedjax-fair: {sentence}\\??\n", capsys.readouterr().err)
+
+
+def test_data_that_is_not_there_is_one_sentence(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    with pytest.raises(SystemExit):
+        main(["reproduce", "fedmaba-table3-cifar100", "--quick", "--out", str(tmp_path)])
+    assert capsys.readouterr().err.startswith("fedjax-fair: cifar100 is not prepared")
+
+
+def rows():
+    trainer = ff.local_sgd(optax.sgd(0.1), steps=2, batch_size=4)
+
+    def build(seed):
+        return ff.simulation(toy.linear, DATA, aggregator=ff.fedavg(), trainer=trainer)
+
+    return [common.Row("one, a", build, {"accuracy": 61.23}), common.Row("two", build)]
+
+
+def test_what_was_trained_is_not_trained_again(tmp_path):
+    first, _ = common.play(rows(), tmp_path / "parts", seeds=2, rounds=4, eval_every=2)
+    with toy.compilations() as made:
+        again, histories = common.play(rows(), tmp_path / "parts", seeds=2, rounds=4, eval_every=2)
+    assert again == first
+    assert len(histories["two"]) == 2
+    rounds = [path.name for path in (tmp_path / "parts").rglob("4")]
+    assert len(rounds) == 4
+    assert made.count <= 4  # of what building does by itself; no round
+
+
+def test_the_statistic_is_the_mean_over_the_last_ten_evaluations_and_the_best_one():
+    accuracy = np.full((12, 4), 0.5)
+    accuracy[0] = 1.0  # too early for the mean, yet the best
+    accuracy[11] = [0.0, 0.5, 0.5, 1.0]
+    history = ff.run(rows()[0].build(0), 0, 1)[1]
+    scores = {"test": history.scores["test"]._replace(accuracy=accuracy, loss=accuracy)}
+    found = common.last_ten(history._replace(scores=scores))
+    assert found["accuracy"] == pytest.approx(50)
+    assert found["variance"] == pytest.approx(1250 / 10)
+    assert found["best_accuracy"] == pytest.approx(100)
+    assert found["best_variance"] == pytest.approx(0)
+
+
+def test_the_table_has_the_printed_figure_in_brackets():
+    found = {"one, a": [{"accuracy": 60.0}, {"accuracy": 62.0}], "two": [{"accuracy": 7.0}]}
+    lines = common.table(rows(), found, {"accuracy": common.Column("acc %")}).splitlines()
+    assert lines == ["| | acc % |", "|---|---|", "| one, a | 61.0 ± 1.4 [61.2] |", "| two | 7.0 |"]
+
+
+def test_results_are_written_with_every_seed(tmp_path, capsys):
+    found = {"one, a": [{"accuracy": 60.0}, {"accuracy": 62.0}], "two": [{"accuracy": 7.0}]}
+    common.keep(tmp_path, "study", {"quick": True, "seeds": 2, "rounds": 3}, rows(), found, "text\n")
+    kept = json.loads((tmp_path / "study.json").read_text())
+    assert kept["command"] == "fedjax-fair reproduce study --quick"
+    assert kept["rows"]["one, a"] == {"printed": {"accuracy": 61.23}, "seeds": found["one, a"]}
+    assert (tmp_path / "study.md").read_text() == "text\n" == capsys.readouterr().out[:5]
+
+
+def test_hospitals_are_filled_and_scaled_by_their_training_rows_alone():
+    data = aaggff_heart.hospitals(3)
+    training = np.asarray(data.x)[np.asarray(data.train.rows)]
+    np.testing.assert_allclose(training.mean(0), 0, atol=1e-5)
+    assert training.std(0).max() <= 1 + 1e-5
+    assert data.n_clients == 4
+    everybody = [np.asarray(split.size) for split in (data.train, data.validation, data.test)]
+    assert sum(everybody).tolist() == [303, 294, 123, 200]
+    assert np.isfinite(np.asarray(data.x)).all()
+
+
+def test_the_best_point_is_that_of_the_validation_split():
+    """Test accuracies are never looked at: the best point on validation data is not the best on test data."""
+    simulate = aaggff_heart.in_hospitals(0)
+    grid = {"lr": (0.0, 1.0, 100.0)}
+    best, every = aaggff_heart.chosen(simulate, lambda lr: ff.afl(lr=lr), grid, 0, 20, None)
+    swept = ff.sweep(lambda lr: simulate(ff.afl(lr=lr)), grid, seeds=[0], rounds=20)
+    validation = [runs[0].scores["validation"].accuracy[-10:].mean() for runs in swept.histories]
+    assert best == every[int(np.argmax(validation))]
+
+
+def test_two_softmaxes_are_a_softmax_of_a_softmax():
+    model = fmnist3.twice_softmax(ff.models.logistic_regression(3))
+    x = np.ones((2, 4), np.float32)
+    outputs = np.asarray(model.apply(model.init(jax.random.key(0), x), x, None))
+    np.testing.assert_allclose(outputs.sum(1), 1, rtol=1e-6)
+
+
+def test_ucbcs_rate_is_halved_twice():
+    rate = [float(ucbcs_synthetic.halved(np.asarray(t))) for t in (0, 299, 300, 599, 600)]
+    assert rate == [1, 1, 0.5, 0.5, 0.25]
