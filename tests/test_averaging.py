@@ -37,7 +37,9 @@ def test_the_deployed_model_is_the_mean_of_all_iterates():
 def test_training_is_that_of_the_wrapped_optimiser():
     plain, _ = ff.run(federation(server_optimizer=optax.adam(0.1)), 0, 4)
     wrapped, _ = ff.run(federation(server_optimizer=ff.average_iterates(optax.adam(0.1)), deploy=ff.averaged), 0, 4)
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6), plain.params, wrapped.params)  # two programs
+    jax.tree.map(
+        partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), plain.params, wrapped.params
+    )  # two programs
 
 
 def test_the_history_is_of_the_mean():
