@@ -51,10 +51,13 @@ def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
     rules_type = Annotated[
         tuple[str, ...],
         tyro.conf.arg(
-            help="Rules, as name, name:setting=value,... or with a selector of their own: fedavg@pow_d:d=20"
+            help="Rules, as name, name:setting=value,... or with a selector of their own: fedavg@pow_d:d=20; "
+            "your own as file.py:name or module:name"
         ),
     ]
-    one_type = Annotated[str, tyro.conf.arg(help="The rule, as name or name:setting=value,...")]
+    one_type = Annotated[
+        str, tyro.conf.arg(help="The rule, as name or name:setting=value,...; your own as file.py:name")
+    ]
     classes = {
         "run": experiment_class("Run", [("aggregator", one_type, "fedavg")], RUN),
         "compare": experiment_class("Compare", [("algorithms", rules_type, DEFAULT_RULES)], COMPARE),

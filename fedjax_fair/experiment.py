@@ -18,6 +18,7 @@ from fedjax_fair.faults import Fault, flip_labels, some
 from fedjax_fair.local import local_sgd
 from fedjax_fair.models import Model
 from fedjax_fair.objectives import erm
+from fedjax_fair.own import NAMED
 from fedjax_fair.simulate import simulation
 from fedjax_fair.types import Objective, Selector, Simulation
 
@@ -50,12 +51,18 @@ class Entry(NamedTuple):
 def parse_rule(text: str) -> Entry:
     """Read ``name`` or ``name:setting=value,...``, either followed by ``@selector`` of the same form or not.
 
+    A rule of the user's own is ``file.py:name`` or ``module:name`` instead of ``name``.
+
     Raises:
       ValueError: not of this form.
     """
     rule, at, selector = text.partition("@")
     if at and not (rule and selector and "@" not in selector):
         raise ValueError(f"algorithms takes rule@selector, got {text!r}")
+    mine = NAMED.match(rule)
+    if mine and mine["place"] not in registry.AGGREGATORS:
+        settings = _parse(f"{mine['rule']}{rule[mine.end() :]}")[1]
+        return Entry(mine[0], settings, *(_parse(selector) if at else (None, {})))
     return Entry(*_parse(rule), *(_parse(selector) if at else (None, {})))
 
 

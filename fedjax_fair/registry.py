@@ -8,6 +8,7 @@ from typing import Any
 from fedjax_fair import aggregators, defences, faults, models, objectives, selectors
 from fedjax_fair.checks import check_choice, lookup
 from fedjax_fair.data import partition
+from fedjax_fair.own import own_rule
 from fedjax_fair.types import Aggregator, Method, Objective, Selector
 
 
@@ -86,12 +87,15 @@ def defaults(factory: Callable[..., Any]) -> str:
 
 
 def make_rule(name: str, settings: Mapping[str, Any] | None = None, *, learning_rate: float) -> Aggregator | Method:
-    """Build the rule ``name``; a Lipschitz constant that is not among ``settings`` is 1 / learning_rate.
+    """Build the rule ``name``, of the registry or the user's own as ``file.py:rule`` (:func:`own_rule`).
+
+    A Lipschitz constant that is not among ``settings`` is 1 / learning_rate.
 
     Raises:
-      ValueError: an unknown name or setting (with the nearest match), or a value that the rule refuses.
+      ValueError: an unknown name or setting (with the nearest match), a setting that is missing, or a value that
+        the rule refuses.
     """
-    factory = lookup("algorithm", name, AGGREGATORS)
+    factory = own_rule(name) if ":" in name else lookup("algorithm", name, AGGREGATORS)
     known, given = settings_of(factory), dict(settings or {})
     for setting in given:
         check_choice(f"setting of {name}", setting, known)
@@ -99,6 +103,9 @@ def make_rule(name: str, settings: Mapping[str, Any] | None = None, *, learning_
             raise ValueError(f"{setting} must be True or False, got {given[setting]!r}")
     if "lipschitz" in known and given.get("lipschitz") is None:
         given["lipschitz"] = 1 / learning_rate
+    for needed, parameter in known.items():
+        if parameter.default is parameter.empty and needed not in given:
+            raise ValueError(f"{name} needs {needed}, as {name}:{needed}=value, got nothing")
     return make(factory, **given)
 
 

@@ -249,3 +249,27 @@ def test_a_run_that_was_cut_off_is_resumed_without_another_flag(tmp_path, monkey
     one, other = (np.load(tmp_path / name / "history.npz") for name in ("whole", "out"))
     for name in one:
         np.testing.assert_array_equal(one[name], other[name])
+
+
+OWN = """
+import fedjax_fair as ff, jax.numpy as jnp
+
+def squared(power: float = 2.0):
+    def weigh(state, report, key):
+        coef = jnp.where(report.active, report.loss, 0) ** power
+        return coef / coef.sum(), state
+    return ff.Aggregator(lambda sizes, key=None: (), weigh)
+"""
+
+
+def test_a_rule_of_the_users_own_file_is_a_row_like_any_other(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(OWN)
+    rules = ["loss_proportional", "mine.py:squared:power=1", "mine:squared@pow_d:d=6"]
+    main(["compare", *SMALL, "--seeds", "1", "--out", "out", "--algorithms", *rules])
+    kept = json.loads((tmp_path / "out" / "summary.json").read_text())["rules"]
+    assert [*kept] == rules
+    assert kept[rules[1]]["accuracy"]["mean"] == pytest.approx(kept[rules[0]]["accuracy"]["mean"])
+    assert rules[1] in capsys.readouterr().out
+    main(["compare", "out/config.toml", "--out", "again"])
+    assert (tmp_path / "again" / "summary.csv").read_text() == (tmp_path / "out" / "summary.csv").read_text()
