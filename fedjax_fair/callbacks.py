@@ -83,15 +83,19 @@ def tensorboard(folder: str | Path) -> Callback:
         from tensorboardX import SummaryWriter
     except ImportError as error:
         raise ValueError("tensorboard needs tensorboardX: pip install 'fedjax-fair[tensorboard]'") from error
+    writers: list[Any] = []  # one for all chunks: files are named by the second
     written: set[int] = set()
 
     def write(state: SimState, history: History) -> None:
-        with SummaryWriter(str(folder)) as writer:
-            for row in lines(history):
-                if row["round"] not in written:
-                    written.add(row["round"])
-                    for name, value in row.items():
-                        writer.add_scalar(name, value, row["round"])
+        rows = lines(history)
+        if not writers:  # a resumed run writes what was before anew, and TensorBoard leaves the old out
+            writers.append(SummaryWriter(str(folder), purge_step=rows[0]["round"]))
+        for row in rows:
+            if row["round"] not in written:
+                written.add(row["round"])
+                for name, value in row.items():
+                    writers[0].add_scalar(name, value, row["round"])
+        writers[0].flush()
 
     return write
 

@@ -7,13 +7,14 @@ beside the last one and commits it by a rename, so that a run may be killed at a
 import hashlib
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from fedjax_fair.types import SimState, Simulation
 
@@ -43,17 +44,17 @@ class Keeper(NamedTuple):
 
         arrays, empty = _pack({"state": state, "history": history})
         about = self.about | {"empty": empty}
+        parts = ocp.args.Composite(arrays=ocp.args.StandardSave(arrays), about=ocp.args.JsonSave(about))
         try:
-            self.manager.save(
-                played,
-                args=ocp.args.Composite(arrays=ocp.args.StandardSave(arrays), about=ocp.args.JsonSave(about)),
-            )
+            saved = self.manager.save(played, args=parts)
             self.manager.wait_until_finished()
         except Exception as error:  # tensorstore, the file system and Orbax each have their own
             raise CheckpointError(
                 f"checkpoint {self.folder} could not be written after round {played} "
                 f"({' '.join(str(error).split())[:200]}); {self._last()}"
             ) from error
+        if not saved:  # Orbax passes over steps that are not the newest, in silence
+            raise CheckpointError(f"checkpoint {self.folder} takes no round {played}: {self._last()}")
 
     def load(self, state: Any, history: Any) -> tuple[int, SimState, Any] | None:
         """The last checkpoint as ``(rounds played, state, history)`` of the given forms; None without one.
@@ -117,13 +118,19 @@ def keeper(folder: str | Path, about: Mapping[str, Any]) -> Keeper:
 
 def describe(sim: Simulation, start: SimState, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What a run is told apart by: versions, settings, first state, data, and the program itself."""
-    versions = {name: metadata.version(name) for name in ("fedjax-fair", "jax")}
+    versions = {name: metadata.version(name) for name in ("fedjax-fair", "jax", "jaxlib")}
     digests = {START: _digest(*_bytes(start)), DATA: _digest(*_bytes(sim.data)), PROGRAM: _program(sim)}
-    return versions | dict(settings) | digests
+    return versions | {"device": device()} | dict(settings) | digests
+
+
+def device() -> str:
+    """What computes: another kind rounds otherwise."""
+    return str(jax.devices()[0].device_kind)
 
 
 def _program(sim: Simulation) -> str:
-    """A digest of the round and the evaluation as traced programs, constants included."""
+    """A digest of the round and the evaluation as traced programs, constants included; what a callback into Python
+    computes is not."""
     state = jax.eval_shape(sim.init, jax.random.key(0))
     shapes = jax.eval_shape(lambda: sim.data)
     traced = (
@@ -132,7 +139,19 @@ def _program(sim: Simulation) -> str:
         jax.make_jaxpr(lambda s, d: sim.evaluate(sim.deploy(s), d))(state, shapes),
     )
     words = [re.sub(r" at 0x[0-9a-f]+", "", str(program)).encode() for program in traced]  # where functions lie
-    return _digest(*words, *(piece for program in traced for piece in _bytes(program.consts)))
+    return _digest(*words, *(piece for program in traced for piece in _bytes([*_constants(program)])))
+
+
+def _constants(program: Any) -> Iterator[Any]:
+    """The constants of a traced program and of those inside it: a function under jit has its own."""
+    yield from program.consts
+    for step in program.jaxpr.eqns:
+        for parameter in step.params.values():
+            for inner in parameter if isinstance(parameter, tuple) else (parameter,):
+                if isinstance(inner, ClosedJaxpr):
+                    yield from _constants(inner)
+                elif isinstance(inner, Jaxpr):
+                    yield from _constants(ClosedJaxpr(inner, ()))
 
 
 def _bytes(tree: Any) -> list[bytes]:

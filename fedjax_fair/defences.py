@@ -2,8 +2,8 @@
 
 :func:`clip_updates`, :func:`median`, :func:`trimmed_mean` and :func:`clip_and_noise` are server transforms: chain
 them before the server optimiser, ``optax.chain(ff.defences.clip_updates(1.), optax.sgd(1.))``. They read the
-round's ``report`` and the rule's ``coef``, which ``simulation`` hands to every server optimiser, and make the
-aggregate anew: what an earlier transform did to it (``fedfv`` with ``tau > 0`` has one) is lost.
+round's ``report``, the rule's ``coef`` and a ``key``, which ``simulation`` hands to every server optimiser, and
+make the aggregate anew: what an earlier transform did to it (``fedfv`` with ``tau > 0`` has one) is lost.
 :func:`clip_losses` wraps a rule, which then hears no loss far above the others'.
 """
 
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from fedjax_fair.checks import check_count, check_range
+from fedjax_fair.checks import check_range
 from fedjax_fair.types import Aggregator, Key, Method, Params, Report, State, as_method
 
 
@@ -114,26 +114,27 @@ def trimmed_mean(share: float = 0.1) -> optax.GradientTransformationExtraArgs:
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
-def clip_and_noise(
-    max_norm: float, noise_multiplier: float, seed: int = 0
-) -> optax.GradientTransformationExtraArgs:
+def clip_and_noise(max_norm: float, noise_multiplier: float) -> optax.GradientTransformationExtraArgs:
     r"""Clip every client's update and add Gaussian noise to their sum: the Gaussian mechanism.
 
     .. math:: g = -\sum_k c_k \Delta_k \min(1, C / \lVert \Delta_k \rVert) + z\,C\,\max_k |c_k|\; \mathcal N(0, I)
 
-    One client moves the clipped sum by at most :math:`C \max_k |c_k|`, if the coefficients themselves do not depend
-    on its data (``fedavg``): that is the Gaussian mechanism with noise multiplier z. A rule that reads losses leaks
-    through its coefficients as well, which no noise here accounts for. What is spent over the rounds an accountant
-    says (``pip install 'fedjax-fair[privacy]'`` brings ``dp-accounting``):
+    With ``fedavg("uniform")``, whose coefficients do not depend on anybody's data, exchanging one client's data
+    moves the clipped sum by at most :math:`2 C / m`: relative to that the noise is z / 2. Any other rule leaks
+    through its coefficients as well, which no noise here accounts for. What is spent over the rounds, with cohorts
+    of ``uniform`` and all clients available, an accountant says (``pip install 'fedjax-fair[privacy]'`` brings
+    ``dp-accounting``):
 
-        from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, rdp
-        event = PoissonSampledDpEvent(cohort / n_clients, GaussianDpEvent(noise_multiplier))
-        rdp.RdpAccountant().compose(event, rounds).get_epsilon(delta)
+        from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent, rdp
+        event = SampledWithoutReplacementDpEvent(n_clients, cohort, GaussianDpEvent(noise_multiplier / 2))
+        accountant = rdp.RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
+        accountant.compose(event, rounds).get_epsilon(delta)
+
+    The noise is drawn with the run's key: every seed has its own.
 
     Args:
       max_norm: C, above 0.
       noise_multiplier: z, at least 0.
-      seed: of the noise; the runs of several seeds want different ones.
 
     Raises:
       ValueError: a value out of range.
@@ -142,21 +143,17 @@ def clip_and_noise(
     """
     check_range("max_norm", max_norm, 0, open_low=True)
     check_range("noise_multiplier", noise_multiplier, 0)
-    check_count("seed", seed, low=0)
 
-    def init(params: Params) -> Key:
-        return jax.random.key(seed)
-
-    def update(g: Params, key: Key, params: Params = None, **sent: Any) -> tuple[Params, Key]:
-        coef, (key, now) = sent["coef"], jax.random.split(key)
+    def update(g: Params, state: State, params: Params = None, **sent: Any) -> tuple[Params, State]:
+        coef = sent["coef"]
         clipped = _clipped(sent["report"], coef, max_norm)
         leaves, structure = jax.tree.flatten(clipped)
         std = noise_multiplier * max_norm * jnp.abs(coef).max()
-        keys = jax.random.split(now, max(1, len(leaves)))
+        keys = jax.random.split(sent["key"], max(1, len(leaves)))
         noisy = [v + std.astype(v.dtype) * jax.random.normal(k, v.shape, v.dtype) for k, v in zip(keys, leaves)]
-        return jax.tree.unflatten(structure, noisy), key
+        return jax.tree.unflatten(structure, noisy), state
 
-    return optax.GradientTransformationExtraArgs(init, update)
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
 def _clipped(report: Report, coef: Array, max_norm: float) -> Params:

@@ -1,7 +1,8 @@
 """Clients that lie or fail: ``simulation(..., faults=[ff.faults.inflate_loss(liars, 10.)])``.
 
 A fault names who misbehaves, bool[N], and how their report changes on its way to the server. It touches what is
-sent, probed losses included, never what is measured: the history's accuracies and losses are the truth. Several
+sent, probed losses included, never what is measured: the history's accuracies and losses are the truth, while its
+``received_loss`` is what the rule heard. Several
 faults act one after another. With ``liars = ff.faults.some(n, share)`` the honest are ``~liars``: judge a rule by
 ``history.accuracy[:, ~liars]``, or ``ff.table(runs, clients=~liars)``.
 """
@@ -16,7 +17,7 @@ from jax import Array
 
 from fedjax_fair.checks import check_count, check_range
 from fedjax_fair.data import FederatedData
-from fedjax_fair.types import Key, Report
+from fedjax_fair.types import Key, Params, Report
 
 
 class Fault(NamedTuple):
@@ -176,10 +177,13 @@ def misreport(report: Report, faults: Sequence[Fault], key: Key) -> Report:
     return report
 
 
-def misreport_losses(losses: Array, ids: Array, faults: Sequence[Fault], key: Key) -> Array:
+def misreport_losses(losses: Array, ids: Array, faults: Sequence[Fault], key: Key, params: Params) -> Array:
     """What a probe hears: the losses as their clients would report them."""
     zero, square = jnp.zeros_like(losses), jnp.zeros((ids.shape[0],) * 2, losses.dtype)
-    alone = Report(ids, zero, zero == 0, losses, losses, zero, zero, gram=square, updates=())
+    updates = jax.tree.map(
+        lambda p: jnp.zeros((ids.shape[0], *p.shape), p.dtype), params
+    )  # XLA drops what is not read
+    alone = Report(ids, zero, zero == 0, losses, losses, zero, zero, gram=square, updates=updates)
     return misreport(alone, faults, key).loss
 
 

@@ -37,9 +37,10 @@ def reads(
     def results(report: Report, params: Params) -> Any:
         sizes, key = jnp.ones((n_clients,)), jax.random.key(0)
         transform = server_transform(method, n_clients, slots)
+        sent = {"report": report, "coef": jnp.ones((slots,)), "key": key}
         return (
             method.aggregator.weigh(method.aggregator.init(sizes, key), report, key),
-            transform.update(params, transform.init(params), params, report=report, coef=jnp.ones((slots,))),
+            transform.update(params, transform.init(params), params, **sent),
             selector.observe(selector.init(sizes, key), report) if selector is not None else (),
         )
 

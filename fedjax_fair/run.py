@@ -31,9 +31,10 @@ class History(NamedTuple):
     active: np.ndarray
     """bool[T, S]: whose update was used."""
     received_loss: np.ndarray | None
-    """f32[T, S]: loss of the received model on each client's training set; None where the rule does not read it."""
+    """f32[T, S]: loss of the received model on each client's training set, as reported: a liar's is a lie. None
+    where the rule does not read it."""
     downloads: np.ndarray
-    """i32[T]: clients that were sent the model, to train or to be asked for their loss."""
+    """i32[T]: clients that were there and were sent the model, to train or to be asked for their loss."""
     evaluations: np.ndarray
     """i32[T]: per-example losses that clients evaluated for the selector."""
 
@@ -100,14 +101,14 @@ def run(
       eval_every: rounds between evaluations.
       state: continue from here instead of from ``sim.init(key)``; it stays usable.
       chunk: evaluations per compiled call, between which Python runs; chosen by default so that the call
-        returns some ten times, in chunks of one length.
+        returns some ten times, in chunks of one length, or after ``every`` rounds.
       progress: a bar on standard error: True, False, a label for it, or None for "if that is a terminal".
       on_chunk: called with the state and the history so far after every chunk; a true result stops the run.
         :mod:`fedjax_fair.callbacks` has some.
-      checkpoint: a folder to keep state and history in, written after every chunk. A run that finds its own
+      checkpoint: a folder to keep state and history in, written between chunks. A run that finds its own
         checkpoint there goes on from it, and ends bit for bit where it would have ended uninterrupted; Ctrl-C
         finishes the chunk and saves it first.
-      every: rounds between checkpoints, made whole evaluations; by default every chunk.
+      every: rounds between checkpoints, made whole chunks; by default one.
 
     Returns:
       The final state, and the :class:`History` of these rounds.
@@ -122,7 +123,8 @@ def run(
     if every is not None:
         if checkpoint is None:
             raise ValueError(f"every is the rounds between checkpoints, got {every} without checkpoint")
-        chunk = -(-check_count("every", every) // gap)
+        check_count("every", every)
+        chunk = -(-every // gap) if chunk is None else chunk
     if checkpoint is not None and jax.process_count() > 1:
         raise ValueError(f"checkpoint is for one process so far, got {jax.process_count()}")
     if (key is None) == (state is None):
@@ -136,6 +138,7 @@ def run(
     if keeper is not None and (found := keeper.load(state, _blank(sim))):
         done, state, past = found
     state = jax.tree.map(jnp.copy, state)  # what is donated must be nobody else's
+    kept = done
     pieces: list[tuple[np.ndarray, Any]] = []
 
     def so_far() -> History:
@@ -154,9 +157,11 @@ def run(
             # A copy: the callback may keep the state, but the next chunk's call takes ours apart.
             enough = on_chunk is not None and on_chunk(jax.tree.map(jnp.copy, state), so_far())
             if keeper is not None:
-                played = int(state.round) - before
-                keeper.save(played, state, so_far())
-                if stop():
+                played, asked = int(state.round) - before, stop()
+                if asked or enough or played == rounds or played - kept >= (every or 1):
+                    keeper.save(played, state, so_far())
+                    kept = played
+                if asked:
                     raise KeyboardInterrupt(f"stopped after round {played}, which is kept in {keeper.folder}")
             if enough:
                 break

@@ -178,17 +178,19 @@ def simulation(
         def present(ids: Array) -> Array:
             return available(present_key, state.round, ids)
 
-        asked: list[tuple[Array, Array]] = []  # whom the selector asked, and for how many losses: its cost
+        asked: list[tuple[Array, Array]] = []  # who answered the selector, and for how many losses: its cost
 
         def probe(ids: Array, key: Key | None = None, batch: int | None = None) -> Array:
+            there = present(ids)
             if batch is None:
-                asked.append((ids, data.train.size[ids].sum()))
+                losses = data.train.size[ids]
                 answers = received_loss(state.params, data, ids)
             else:
-                asked.append((ids, jnp.asarray(ids.shape[0] * batch, jnp.int32)))
+                losses = jnp.full(ids.shape, batch, jnp.int32)
                 drawn_with = probe_key if key is None else key
                 answers = signals.minibatch(just_loss, state.params, data, ids, drawn_with, batch)[0]
-            return jnp.where(present(ids), misreport_losses(answers, ids, faults, fault_key), jnp.nan)
+            asked.append((jnp.where(there, ids, -1), jnp.where(there, losses, 0).sum()))
+            return jnp.where(there, misreport_losses(answers, ids, faults, fault_key, state.params), jnp.nan)
 
         context = Context(state.round, data.n_clients, probe, present)
         ids, chosen = setup.check_ids(selector.select(state.selector, select_key, context), selector.cohort)
@@ -198,10 +200,11 @@ def simulation(
         accuracy = signals.cohort(
             just_metric, state.params, data, data.validation, ids, eval_batch, largest_validation
         )[0]
+        there = present(ids) & known
         report = Report(
             ids=ids,
             n=data.train.size[ids].astype(jnp.result_type(float)),
-            active=present(ids) & known,
+            active=there,
             loss=received_loss(state.params, data, ids),
             train_loss=trace.loss,
             train_loss_std=trace.loss_std,
@@ -218,7 +221,9 @@ def simulation(
         )
         report, coef = drop_coefficients(report, coef)
         moved = jax.tree.map(lambda u: -_weighted_sum(coef, u), report.updates)
-        moved, server_state = update(moved, state.server, state.params, report=report, coef=coef)
+        moved, server_state = update(
+            moved, state.server, state.params, report=report, coef=coef, key=jax.random.fold_in(round_key, 5)
+        )
         moved_on = (optax.apply_updates(state.params, moved), server_state)
         heard = report.active.any()  # a round in which nobody reports leaves the server as it was
         params, server_state = jax.tree.map(
@@ -232,13 +237,14 @@ def simulation(
             aggregator=weights,
             selector=selector.observe(chosen, report),
         )
-        beside = [(~(who[:, None] == ids[None, :]).any(1)).sum() for who, _ in asked]
+        cohort = jnp.where(there, ids, -1)
+        beside = [((who >= 0) & ~(who[:, None] == cohort[None, :]).any(1)).sum() for who, _ in asked]
         info = Info(
             ids=ids,
             coef=coef,
             active=report.active,
             loss=report.loss if "loss" in read else None,
-            downloads=jnp.asarray(ids.shape[0] + sum(beside), jnp.int32),
+            downloads=jnp.asarray(there.sum() + sum(beside), jnp.int32),
             evaluations=jnp.asarray(sum(count for _, count in asked), jnp.int32),
         )
         return after, info

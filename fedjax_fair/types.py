@@ -149,8 +149,8 @@ class Method(NamedTuple):
     local: Callable[[Any], Any] | None = None
     """Replaces the trainer: ``trainer -> trainer`` (FedSGD: one full-batch step)."""
     transform: Transform | Callable[[int, int], Transform] | None = None
-    """Called with ``report=`` on the aggregate, before the server optimiser; or a function of N and S that gives
-    it, for one whose memory depends on them."""
+    """Called with ``report=``, ``coef=`` and ``key=`` on the aggregate, before the server optimiser; or a function
+    of N and S that gives it, for one whose memory depends on them."""
 
 
 class SimState(NamedTuple):
@@ -175,9 +175,11 @@ class Info(NamedTuple):
     active: Array
     """bool[S]: whose update was used."""
     loss: Array | None
-    """f32[S]: the received model's loss on each client's training set; None where the rule does not read it."""
+    """f32[S]: the received model's loss on each client's training set as reported; None where the rule reads
+    none."""
     downloads: Array
-    """i32[]: clients that were sent the model: the cohort, and those that the selector asked for a loss besides."""
+    """i32[]: clients that were there and were sent the model: to train, or because the selector asked for their
+    loss."""
     evaluations: Array
     """i32[]: per-example losses that clients evaluated for the selector."""
 

@@ -1,5 +1,6 @@
 """Nothing is lost: a run that is cut off anywhere ends where it would have ended."""
 
+import contextlib
 import json
 import os
 import random
@@ -19,6 +20,7 @@ import toy
 from numpy.testing import assert_array_equal
 
 import fedjax_fair as ff
+from fedjax_fair import checkpoint as checkpoints
 from fedjax_fair.checkpoint import CheckpointError
 
 DATA = toy.federation()
@@ -61,6 +63,21 @@ def cut_after(chunks):
     return on_chunk
 
 
+@contextlib.contextmanager
+def rounds_played():
+    """Rounds of each compiled call of ``run``."""
+    module, played = sys.modules["fedjax_fair.run"], []
+
+    def counting(*arguments, **options):
+        played.append(options["evaluations"] * options["every"])
+        return original(*arguments, **options)
+
+    original = module._play
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_play", counting)
+        yield played
+
+
 STATEFUL = {
     "fedmaba": lambda: build(),
     "pg_ffl": lambda: build(ff.pg_ffl(), selector=ff.ucb_cs(2)),
@@ -77,17 +94,16 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same_end(name, tmp_path):
         with pytest.raises(Cut):
             play(tmp_path / str(chunks), sim, on_chunk=cut_after(chunks))
         assert sorted(p.name for p in (tmp_path / str(chunks)).iterdir())[-1] == str(3 * chunks)
-        same(play(tmp_path / str(chunks), sim), whole)
+        with rounds_played() as played:
+            same(play(tmp_path / str(chunks), sim), whole)
+        assert sum(played) == 11 - 3 * chunks
 
 
 def test_a_finished_run_is_read_and_not_played_again(tmp_path):
     whole = play(tmp_path)
-    sim = SIM._replace(step=None)  # a round would fail
-    with pytest.raises(Exception):  # noqa: B017, PT011 - and so it does, where one is played
-        ff.run(sim, 0, 1)
-    with toy.compilations() as made:
+    with rounds_played() as played:
         same(play(tmp_path), whole)
-    assert made.count == 0
+    assert played == []
 
 
 def test_a_continued_state_has_checkpoints_of_its_own(tmp_path):
@@ -96,13 +112,26 @@ def test_a_continued_state_has_checkpoints_of_its_own(tmp_path):
     more = {"state": state, "key": None, "rounds": 7, "eval_every": 2}
     with pytest.raises(Cut):
         play(tmp_path, on_chunk=cut_after(1), **more)
-    same(play(tmp_path, **more), whole)
+    with rounds_played() as played:
+        same(play(tmp_path, **more), whole)
+    assert sum(played) == 5
 
 
 def test_rounds_between_checkpoints(tmp_path):
-    saved = []
-    play(tmp_path, chunk=None, every=5, on_chunk=lambda s, h: saved.append(int(s.round)))
-    assert saved == [6, 9, 11]
+    for chunk, expected, called in ((None, [6, 11], [6, 9, 11]), (1, [6, 11], [3, 6, 9, 11])):
+        saved, calls = [], []
+        with pytest.MonkeyPatch.context() as patch:
+            keep = checkpoints.Keeper.save
+            patch.setattr(checkpoints.Keeper, "save", lambda k, *what: (saved.append(what[0]), keep(k, *what))[1])  # noqa: B023
+            play(tmp_path / str(chunk), chunk=chunk, every=5, on_chunk=lambda s, h: calls.append(int(s.round)))  # noqa: B023
+        assert (saved, calls) == (expected, called)
+
+
+def test_a_checkpoint_that_is_not_taken_is_an_error(tmp_path):
+    play(tmp_path)
+    keeper = checkpoints.keeper(tmp_path, {})
+    with pytest.raises(CheckpointError, match=r"takes no round 5: the one after round 11 is whole"):
+        keeper.save(5, SIM.init(jax.random.key(0)), ff.run(SIM, 0, 1)[1])
 
 
 @pytest.mark.parametrize(
@@ -127,6 +156,29 @@ def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished")
     play(folder)
     return folder
+
+
+def scheduled(rates):
+    """A simulation of which only a constant inside a function under jit is special."""
+    table = np.asarray(rates)
+    schedule = jax.jit(lambda round: jax.numpy.asarray(table)[round % 3])
+    trainer = ff.local_sgd(optax.sgd(0.1), steps=2, batch_size=4, schedule=schedule)
+    return ff.simulation(toy.linear, DATA, aggregator=ff.fedmaba(), trainer=trainer, selector=ff.uniform(3))
+
+
+def test_a_checkpoint_tells_constants_apart_wherever_they_are(tmp_path):
+    play(tmp_path, scheduled([1.0, 0.5, 0.2]))
+    with rounds_played() as played:
+        play(tmp_path, scheduled([1.0, 0.5, 0.2]))
+    assert played == []
+    with pytest.raises(CheckpointError, match="the simulation is not the same"):
+        play(tmp_path, scheduled([1.0, 0.5, 0.3]))
+
+
+def test_a_checkpoint_of_another_device_is_refused(finished, monkeypatch):
+    monkeypatch.setattr("fedjax_fair.checkpoint.device", lambda: "TPU v9")
+    with pytest.raises(CheckpointError, match=r"device was 'cpu' and is 'TPU v9'"):
+        play(finished)
 
 
 def test_a_checkpoint_of_another_version_is_refused(finished, monkeypatch):
@@ -297,6 +349,25 @@ def test_the_stream_holds_every_evaluation_once(ending, tmp_path):
     assert last["accuracy"] == pytest.approx(100 * history.accuracy[-1].mean())
     with pytest.raises(ValueError, match=r"path's ending must be one of .csv, .jsonl, got '.txt'"):
         ff.callbacks.stream("history.txt")
+
+
+def test_tensorboard_holds_every_evaluation(tmp_path):
+    record = pytest.importorskip("tensorboardX.record_writer")
+    assert record
+    from tensorboardX.proto.event_pb2 import Event
+
+    def points():
+        found = set()
+        for path in tmp_path.glob("events*"):
+            raw = path.read_bytes()
+            while raw:  # length u64, its checksum u32, the event, its checksum u32
+                size = int.from_bytes(raw[:8], "little")
+                event, raw = Event.FromString(raw[12 : 12 + size]), raw[16 + size :]
+                found |= {(value.tag, event.step) for value in event.summary.value}
+        return found
+
+    play(None, on_chunk=ff.callbacks.tensorboard(tmp_path))
+    assert {step for tag, step in points() if tag == "gini"} == {3, 6, 9, 11}
 
 
 def test_tensorboard_is_an_extra(monkeypatch, tmp_path):

@@ -182,6 +182,31 @@ def test_the_history_tells_the_truth_about_liars():
     assert_array_equal(lying.loss, honest.loss)  # fedavg hears no losses
 
 
+def test_what_the_rule_heard_is_in_the_history_beside_the_truth():
+    faults = [ff.faults.inflate_loss(LIARS, 10.0)]
+    lying, honest = (ff.run(simulation(ff.afl(lr=0.0), faults=f), 0, 2)[1] for f in (faults, []))
+    factor = np.where(LIARS[lying.ids], 10.0, 1.0)
+    assert_allclose(lying.received_loss, factor * honest.received_loss, rtol=1e-5)
+    assert_allclose(lying.loss, honest.loss, rtol=1e-5)
+
+
+def test_a_fault_of_ones_own_may_change_the_parts_of_an_update_where_a_selector_asks():
+    flip = ff.faults.Fault(LIARS, lambda r, key: r._replace(updates={**r.updates, "w": -r.updates["w"]}))
+    _, history = ff.run(simulation(selector=ff.pow_d(2), faults=[flip]), 0, 3)
+    assert np.isfinite(history.loss).all()
+
+
+def test_an_absent_client_costs_nothing():
+    nobody = ff.availability.trace(np.zeros((1, N)))
+    some = ff.availability.trace([[1, 1] + [0] * (N - 2)])
+    for selector in (ff.uniform(N), ff.pow_d(2, d=N)):
+        for available, present in ((nobody, 0), (some, 2)):
+            _, history = ff.run(simulation(selector=selector, available=available), 0, 2)
+            assert history.downloads.tolist() == [present] * 2
+            asked = 0 if selector.cohort == N else int(DATA.sizes[:present].sum())
+            assert history.evaluations.tolist() == [asked] * 2
+
+
 def test_labels_are_flipped_in_the_training_of_the_liars_alone():
     flipped = ff.faults.flip_labels(DATA, LIARS)
     for k in range(N):
@@ -224,15 +249,16 @@ def test_a_client_that_sends_nonsense_is_as_good_as_absent(name, value):
 # What the server does about it
 
 
-def defended(transform, updates, coef, active=None):
+def defended(transform, updates, coef, active=None, key=0):
     """The model's move, f[D], by a transform that hears these updates f[S, D]."""
     updates, coef = jnp.asarray(updates, jnp.float32), jnp.asarray(coef, jnp.float32)
     active = jnp.ones(len(coef), bool) if active is None else jnp.asarray(active)
     report = a_report(updates, active)
     g = {"w": -jnp.tensordot(coef, updates, 1)}
     params = {"w": jnp.zeros(updates.shape[1])}
-    moved, state = transform.update(g, transform.init(params), params, report=report, coef=coef)
-    return -np.asarray(moved["w"]), state
+    sent = {"report": report, "coef": coef, "key": jax.random.key(key)}
+    moved, _ = transform.update(g, transform.init(params), params, **sent)
+    return -np.asarray(moved["w"])
 
 
 def a_report(updates, active):
@@ -241,7 +267,7 @@ def a_report(updates, active):
 
 def test_clipping_shortens_the_long_and_leaves_the_short():
     updates = np.array([[3.0, 4.0], [0.3, 0.4], [-1e20, 0.0]])
-    got, _ = defended(ff.defences.clip_updates(1.0), updates, [0.2, 0.3, 0.5])
+    got = defended(ff.defences.clip_updates(1.0), updates, [0.2, 0.3, 0.5])
     assert_allclose(got, 0.2 * np.array([0.6, 0.8]) + 0.3 * np.array([0.3, 0.4]) + [-0.5, 0], rtol=1e-6)
 
 
@@ -254,29 +280,45 @@ def test_trimmed_mean_and_median_are_numpys_on_the_active(active, absent, share,
     updates[~there] = 0
     coef = np.where(there, rng.random(active + absent), 0)
     scale = coef.sum()
-    got, _ = defended(ff.defences.median(), updates, coef, there)
+    got = defended(ff.defences.median(), updates, coef, there)
     assert_allclose(got, scale * np.median(updates[there], 0), rtol=1e-4, atol=1e-5)
     cut = min(int(np.floor(np.float32(share) * active)), (active - 1) // 2)
     expected = np.sort(updates[there], 0)[cut : active - cut].mean(0)
-    got, _ = defended(ff.defences.trimmed_mean(share), updates, coef, there)
+    got = defended(ff.defences.trimmed_mean(share), updates, coef, there)
     assert_allclose(got, scale * expected, rtol=1e-4, atol=1e-5)
 
 
-def test_noise_has_the_scale_of_the_mechanism_and_never_repeats():
+def test_noise_has_the_scale_of_the_mechanism_and_another_key_another_noise():
     coef, updates = np.array([0.1, 0.4]), np.zeros((2, 20_000))
     transform = ff.defences.clip_and_noise(max_norm=2.0, noise_multiplier=1.5)
-    first, state = defended(transform, updates, coef)
+    first, again = (defended(transform, updates, coef, key=key) for key in (0, 1))
     assert_allclose(first.std(), 1.5 * 2.0 * 0.4, rtol=0.03)
-    again, _ = transform.update(
-        {"w": jnp.zeros(20_000)},
-        state,
-        None,
-        report=a_report(jnp.zeros((2, 20_000)), coef > 0),
-        coef=jnp.asarray(coef),
-    )
-    assert abs(np.corrcoef(first, again["w"])[0, 1]) < 0.05
-    silent, _ = defended(ff.defences.clip_and_noise(1.0, 0.0), [[3.0, 4.0]], [1.0])
+    assert abs(np.corrcoef(first, again)[0, 1]) < 0.05
+    silent = defended(ff.defences.clip_and_noise(1.0, 0.0), [[3.0, 4.0]], [1.0])
     assert_allclose(silent, [0.6, 0.8], rtol=1e-6)
+
+
+def test_exchanging_one_clients_data_moves_the_clipped_sum_by_at_most_what_the_docstring_says():
+    """2 C / m: half of what the noise multiplier is relative to."""
+    coef, rest = np.full(4, 0.25), np.random.default_rng(0).normal(size=(3, 5))
+    clip = ff.defences.clip_and_noise(1.0, 0.0)
+    one, other = (defended(clip, np.vstack([rest, [sign * 9.0, 0, 0, 0, 0]]), coef) for sign in (1, -1))
+    assert_allclose(np.linalg.norm(one - other), 2 * 1.0 / 4, rtol=1e-6)
+
+
+def test_every_seed_and_every_round_has_noise_of_its_own():
+    noisy = optax.chain(ff.defences.clip_and_noise(1e-6, 1e4), optax.sgd(1.0))  # nothing but noise
+    still = simulation(ff.fedavg("uniform"), server_optimizer=noisy)
+    moves = []
+    for seed in (0, 1):
+        state = still.init(jax.random.key(seed))
+        for _ in range(2):
+            after, _ = still.step(state, DATA)
+            moves.append(np.ravel(after.params["w"] - state.params["w"]))
+            state = after
+    correlations = np.abs(np.corrcoef(moves) - np.eye(4))
+    assert correlations.max() < 0.9
+    assert len({move.tobytes() for move in moves}) == 4
 
 
 @pytest.mark.parametrize("rule", [ff.afl(lr=1e-4), ff.qfedavg(1.0, lipschitz=10.0), ff.loss_proportional()])

@@ -8,7 +8,9 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from toy import federation
 
+import fedjax_fair as ff
 from fedjax_fair import metrics, plot
 
 NAMES = ("FedAvg", "q-FFL", "AFL", "FedMABA", "AAggFF-D", "PropFair")
@@ -28,8 +30,32 @@ def final(history):
     return {name: acc[:, -1] for name, (_, acc) in history.items()}
 
 
-@pytest.fixture(params=["lorenz", "client_histogram", "over_rounds", "accuracy_and_fairness"])
+ALONE = {
+    "partition": lambda: plot.partition(federation()),
+    "coefficients": lambda: plot.coefficients(of_rounds([[0, 1], [2, 1]], [[0.5, 0.5], [0.9, 0.1]]), 3),
+    "selections": lambda: plot.selections(
+        {name: of_rounds(np.random.default_rng(i).integers(0, 30, (90, 3))) for i, name in enumerate(NAMES)}, 30
+    ),
+}
+
+
+def of_rounds(ids, coef=None, active=None):
+    """A history of which only the rounds matter."""
+    ids = np.asarray(ids)
+    coef = np.full(ids.shape, 1 / ids.shape[1]) if coef is None else np.asarray(coef, float)
+    active = np.ones(ids.shape, bool) if active is None else np.asarray(active)
+    return ff.History(np.arange(1), {}, ids, coef, active, None, np.full(len(ids), 2), np.zeros(len(ids)))
+
+
+@pytest.fixture(
+    params=[
+        *("lorenz", "client_histogram", "sorted_accuracy", "frontier", "over_rounds", "accuracy_and_fairness"),
+        *ALONE,
+    ]
+)
 def drawn(request, history, final):
+    if request.param in ALONE:
+        return ALONE[request.param]()
     if request.param == "over_rounds":
         return plot.over_rounds({name: (t, 100 * np.nanmean(a, -1)) for name, (t, a) in history.items()})
     if request.param == "accuracy_and_fairness":
@@ -62,12 +88,12 @@ def test_every_figure_fits_one_column(drawn):
     assert box.y1 <= height + 0.01
 
 
-def test_every_axis_names_its_quantity_and_percent(drawn):
+def test_every_axis_names_its_quantity(drawn):
     *_, below = panels(drawn)
     assert below.get_xlabel()
     for ax in panels(drawn):
         ax.figure.draw_without_rendering()
-        assert "%" in ax.get_xlabel() + ax.get_ylabel()
+        assert any(unit in ax.get_xlabel() + ax.get_ylabel() for unit in ("%", "Client", "Round"))
 
 
 @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
@@ -79,7 +105,7 @@ def test_save(drawn, tmp_path, suffix):
         assert pixels[..., :3].std() > 0.05
         assert np.ptp(pixels[..., :3], axis=2).max() > 0.5  # colours
     elif suffix == "svg":
-        assert "FedMABA" in path.read_text()  # text, not outlines
+        assert "FedMABA" in path.read_text() or panels(drawn)[0].get_xlabel() in path.read_text()  # not outlines
     else:
         assert b"/Type0" in path.read_bytes()  # fonttype 42
         assert b"/Type3" not in path.read_bytes()
@@ -202,3 +228,51 @@ def test_nothing_to_draw(draw, empty):
 def test_errors_say_what_is_wrong(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# What the figures show
+
+
+def test_sorted_accuracies_rise_from_the_worst_client_to_the_best():
+    ax = plot.sorted_accuracy({"a": [0.9, 0.1, 0.5]})
+    share, accuracy = ax.lines[0].get_data()
+    np.testing.assert_allclose(share, [0, 50, 100])
+    np.testing.assert_allclose(accuracy, [10, 50, 90])
+
+
+def test_the_partition_stacks_each_clients_classes():
+    data = federation()
+    ax = plot.partition(data)
+    heights = np.array([[bar.get_height() for bar in bars] for bars in ax.containers])
+    np.testing.assert_array_equal(heights.sum(0), data.sizes)
+    labels = np.asarray(data.y)[np.asarray(data.train.rows)]
+    np.testing.assert_array_equal(heights.sum(1), np.bincount(labels, minlength=len(heights)))
+    with pytest.raises(ValueError, match="data must have class labels to show"):
+        plot.partition(data._replace(y=np.linspace(0, 1, len(data.y))))
+
+
+def test_the_heat_map_is_the_mean_coefficient_of_the_rounds_taken_part_in():
+    history = of_rounds([[0, 1], [0, 1], [0, 2], [1, 2]], [[0.2, 0.8], [0.4, 0.6], [1, 0], [0.3, 0.7]])
+    shown = np.ma.filled(plot.coefficients(history, 4, bins=2).images[0].get_array().astype(float), np.nan)
+    np.testing.assert_allclose(shown, [[0.3, 1], [0.7, 0.3], [np.nan, 0.35], [np.nan, np.nan]])
+    absent = history._replace(active=np.array([[1, 0]] * 4, bool))
+    shown = np.ma.filled(plot.coefficients(absent, 4, bins=2).images[0].get_array().astype(float), np.nan)
+    np.testing.assert_allclose(shown[1:3], [[np.nan, 0.3], [np.nan, np.nan]])
+    limits = plot.coefficients(history._replace(coef=-history.coef), 4).images[0].get_clim()
+    assert limits == (-1, 1)  # white at 0
+
+
+def test_selections_count_rounds_per_client():
+    (line,) = plot.selections({"a": of_rounds([[0, 1], [0, 2], [0, 1]])}, 4).lines
+    assert line.get_ydata().tolist() == [0, 1, 2, 3, 3]
+
+
+def test_the_frontier_has_students_interval_over_the_seeds():
+    acc = np.array([[0.5, 0.7], [0.6, 0.8], [0.7, 0.9]])  # means 60, 70, 80
+    ax = plot.frontier({"a": acc, "one": acc[:1]})
+    centre, halfwidth = plot.interval([60, 70, 80])
+    assert (centre, round(halfwidth, 2)) == (70, 24.84)  # 4.303 * 10 / sqrt(3)
+    assert ax.containers[0].lines[0].get_xydata()[0] == pytest.approx([70, 100])
+    assert np.isnan(plot.interval([3.0])[1])
+    with pytest.raises(ValueError, match=r"must be accuracies \[seeds, N\]"):
+        plot.frontier({"a": acc[0]})

@@ -135,9 +135,10 @@ def on_devices(seed: int) -> Callable[[Any], ff.Simulation]:
 
 
 def run(quick: bool, out: Path) -> None:
-    silo = compare(SILO, in_hospitals, *((2, 100) if quick else (10, 200)))
+    seeds, rounds = ([2, 1], [100, 100]) if quick else ([10, 3], [200, 500])
+    silo = compare(SILO, in_hospitals, seeds[0], rounds[0])
     few = {name: DEVICES[name] for name in ("FedAvg", "AAggFF-D (paper)")} if quick else DEVICES
-    device = compare(few, on_devices, *((1, 100) if quick else (3, 500)), tails=("worst10", "best10"))
+    device = compare(few, on_devices, seeds[1], rounds[1], tails=("worst10", "best10"))
     text = ""
     for heading, found in (
         ("Heart, four hospitals (worst and best: the single hospital):", silo),
@@ -146,4 +147,4 @@ def run(quick: bool, out: Path) -> None:
         text += f"{heading}\n\n{table([Row(name, lambda seed: None) for name in found], found, COLUMNS)}\n"
     both = {f"heart: {n}": f for n, f in silo.items()} | {f"devices: {n}": f for n, f in device.items()}
     rows = [Row(name, lambda seed: None) for name in both]
-    keep(out, "aaggff-heart", {"quick": quick, "seeds": [10, 3], "rounds": [200, 500]}, rows, both, text)
+    keep(out, "aaggff-heart", {"quick": quick, "seeds": seeds, "rounds": rounds}, rows, both, text)

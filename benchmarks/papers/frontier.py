@@ -49,7 +49,7 @@ def run(quick: bool, out: Path) -> None:
         return Row(name, build)
 
     rows = [row(name) for name in names]
-    found, _ = play(rows, out / ("frontier.parts" + "-quick" * quick), seeds=seeds, rounds=rounds)
+    found, _ = play(rows, out / "frontier.parts", seeds=seeds, rounds=rounds)
     figure = Figure((2 * plot.WIDTH, 3.6), layout="constrained")
     ax = figure.subplots()
     for i, name in enumerate(names):

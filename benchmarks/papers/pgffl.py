@@ -62,7 +62,7 @@ def table1(quick: bool, out: Path) -> None:
             printed = dict(zip(("accuracy", "gini"), PRINTED[name][i]))
             rows.append(Row(f"{case}: {name}", system(name, data, 5), printed))
     every = max(1, rounds // 20)
-    place = out / ("pgffl-table1.parts" + "-quick" * quick)
+    place = out / "pgffl-table1.parts"
     found, _ = play(rows, place, seeds=seeds, rounds=rounds, eval_every=every, measure=fractions)
     settings = {"quick": quick, "seeds": seeds, "rounds": rounds}
     keep(out, "pgffl-table1", settings, rows, found, table(rows, found, COLUMNS))
@@ -71,12 +71,12 @@ def table1(quick: bool, out: Path) -> None:
 def fig1(quick: bool, out: Path) -> None:
     """Lorenz curves of FedAvg on 100 clients, 10 a round: IID against Case I (20 of 2,000 blocks each)."""
     seeds, rounds = (1, 50) if quick else (3, 300)
-    kinds = {"IID": ff.partition.iid(100), "non-IID (2 shards)": ff.partition.shards(100, 2)}
+    kinds = {"IID": ff.partition.iid(100), "non-IID (Case I)": ff.partition.blocks(100, 20)}
     rows = [
         Row(kind, system("FedAvg", ff.data.load("fashion_mnist", partition=partition, seed=0), 10))
         for kind, partition in kinds.items()
     ]
-    place = out / ("pgffl-fig1.parts" + "-quick" * quick)
+    place = out / "pgffl-fig1.parts"
     found, histories = play(rows, place, seeds=seeds, rounds=rounds, measure=fractions)
     last = {kind: np.stack([h.accuracy[-1] for h in runs]) for kind, runs in histories.items()}
     plot.save(plot.lorenz(last), out / "pgffl-fig1.png")

@@ -51,7 +51,7 @@ STUDIES = {
 def status(name: str) -> str:
     """What the committed results of a study are."""
     kept = settings_of(RESULTS / f"{name}.json")
-    if kept is None:
+    if kept is None or kept["quick"]:
         return "no full results yet"
     return f"{kept['seeds']} seeds x {kept['rounds']} rounds"
 
@@ -65,6 +65,6 @@ def listing() -> str:
 
 
 def reproduce(name: str, quick: bool, out: Path) -> None:
-    """Run one study."""
+    """Run one study; quick forms have a folder of their own, for results and for what a resumed run needs."""
     module, function = STUDIES[name].function.split(".")
-    getattr(import_module(f"benchmarks.papers.{module}"), function)(quick, out)
+    getattr(import_module(f"benchmarks.papers.{module}"), function)(quick, out / "quick" if quick else out)

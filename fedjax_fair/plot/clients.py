@@ -1,0 +1,128 @@
+"""How the clients fare: Lorenz curves, histograms, sorted accuracies; and what they hold."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedjax_fair import metrics
+from fedjax_fair.checks import check_count
+from fedjax_fair.data import FederatedData
+from fedjax_fair.plot.style import COLOURS, WIDTH, legend_above, new_axes, paper, per_client, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@paper()
+def lorenz(curves: Mapping[str, ArrayLike], ax: "Axes | None" = None) -> "Axes":
+    """Lorenz curves of ``{name: accuracies [N] or [seeds, N]}``, the Gini coefficient in the legend.
+
+    Over several seeds: the mean curve, and the mean and standard deviation of the Gini coefficient. Where all
+    curves keep close to equality an inset magnifies how far below it they are.
+    """
+    rules, own = per_client(curves), ax is None
+    ax = new_axes(ax, WIDTH)
+    ax.plot([0, 100], [0, 100], color="0.6", linewidth=0.8, label="equality")
+    gaps = []
+    for i, (name, acc) in enumerate(rules.items()):
+        gini = np.asarray(metrics.gini(acc))
+        spread = f" ± {gini.std(ddof=1):.3f}" if len(acc) > 1 else ""
+        grid = np.linspace(0, 1, acc.shape[1] + 1)
+        points = [np.asarray(axis) for axis in metrics.lorenz(acc)]
+        share = np.mean([np.interp(grid, p, held) for p, held in zip(*points)], 0)
+        ax.plot(100 * grid, 100 * share, **style(i), label=f"{name}: {gini.mean():.3f}{spread}")
+        gaps.append((100 * grid, 100 * (grid - share)))
+    if max(gap.max() for _, gap in gaps) < 10:
+        inset = ax.inset_axes((0.6, 0.1, 0.38, 0.27))
+        for i, gap in enumerate(gaps):
+            inset.plot(*gap, **style(i))
+        inset.set_title("below equality (points)", fontsize=7, pad=3)
+        inset.set(xlim=(0, 100), ylim=(0, None), xticks=(0, 50, 100))
+    ax.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
+    ax.set(xlabel="Clients, from the worst served (%)", ylabel="Share of the total accuracy (%)")
+    names = ax.get_legend_handles_labels()[1]
+    if 29 + 3.8 * max(map(len, names)) + 9.7 * (len(names) + 1) < 198:  # points: fits over the diagonal
+        ax.legend(loc="upper left", title="Gini coefficient", alignment="left")
+    else:
+        legend_above(ax, own, title="Gini coefficient")
+    return ax
+
+
+@paper()
+def client_histogram(curves: Mapping[str, ArrayLike], bins: int = 20, ax: "Axes | None" = None) -> "Axes":
+    """Histograms of ``{name: accuracies [N] or [seeds, N]}``, a row per rule, all on the same bins and scale.
+
+    An outline counts the clients per bin, on average over the seeds; its dot marks their mean accuracy.
+    """
+    rules, bins = per_client(curves), check_count("bins", bins)
+    every = np.concatenate([100 * x[np.isfinite(x)] for x in rules.values()])
+    edges = np.histogram_bin_edges(every, bins) if np.ptp(every) else every[0] + np.linspace(-1, 1, bins + 1)
+    counts = [np.histogram(100 * x[np.isfinite(x)], edges)[0] / len(x) for x in rules.values()]
+    top = np.max(counts)
+    rows = np.arange(len(rules))[::-1]  # the first rule on top
+    ax = new_axes(ax, 0.7 + 0.36 * max(2, len(rules)))
+    for i, (row, count, x) in enumerate(zip(rows, counts, rules.values())):
+        colour = style(i)["color"]
+        heights = row + 0.85 * count / top
+        ax.stairs(heights, edges, baseline=row, fill=True, color=colour, alpha=0.25)
+        ax.stairs(heights, edges, baseline=row, color=colour, linewidth=1)
+        ax.axhline(row, color=colour, linewidth=0.6)
+        ax.plot(100 * np.nanmean(x), row, "o", color=colour, clip_on=False)
+    ax.set_yticks(rows, list(rules))
+    ax.tick_params("y", length=0)
+    scale = ax.secondary_yaxis("right")
+    scale.set_yticks(np.ravel([rows, rows + 0.85]), [""] * len(rows) + [f"{top:.3g}"] * len(rows))
+    scale.set_ylabel("Clients per bin")
+    for spine in (ax.spines["left"], scale.spines["right"]):
+        spine.set_visible(False)
+    ax.set(ylim=(-0.08, len(rules)), xlabel="Client accuracy (%), dot: mean")
+    return ax
+
+
+@paper()
+def sorted_accuracy(curves: Mapping[str, ArrayLike], ax: "Axes | None" = None) -> "Axes":
+    """Accuracy of ``{name: accuracies [N] or [seeds, N]}`` from the worst served client to the best.
+
+    Over several seeds: the mean of the seeds' sorted accuracies, and the range from the lowest to the highest.
+    """
+    rules, own = per_client(curves), ax is None
+    ax = new_axes(ax, 2.2)
+    for i, (name, acc) in enumerate(rules.items()):
+        held = [np.sort(seed[np.isfinite(seed)]) for seed in 100 * acc]
+        share = np.linspace(0, 100, max(map(len, held)))
+        lines = np.stack([np.interp(share, np.linspace(0, 100, len(seed)), seed) for seed in held])
+        ax.plot(share, lines.mean(0), label=name, **style(i))
+        if len(lines) > 1:
+            ax.fill_between(share, lines.min(0), lines.max(0), color=style(i)["color"], alpha=0.12, linewidth=0)
+    ax.set(xlabel="Clients, from the worst served (%)", ylabel="Accuracy (%)", xlim=(0, 100))
+    legend_above(ax, own)
+    return ax
+
+
+@paper()
+def partition(data: FederatedData, ax: "Axes | None" = None) -> "Axes":
+    """Training examples of each class that every client holds, stacked; classes by colour, then by hatching."""
+    owner = np.asarray(data.train.owner)
+    label = np.asarray(data.y)[np.asarray(data.train.rows)]
+    if label.ndim != 1 or not np.issubdtype(label.dtype, np.integer):
+        raise ValueError(
+            f"data must have class labels to show, got targets of shape {label.shape[1:]} {label.dtype}"
+        )
+    counts = np.zeros((data.n_clients, int(np.max(data.y)) + 1), int)
+    np.add.at(counts, (owner, label), 1)
+    own, few = ax is None, data.n_clients <= 20
+    ax = new_axes(ax, 2.2)
+    below = np.zeros(data.n_clients)
+    for label, held in enumerate(counts.T):
+        colour, hatch = COLOURS[label % len(COLOURS)], ("", "////", "....")[label // len(COLOURS) % 3]
+        look: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.4 if few else 0, "hatch_linewidth": 0.5}
+        width = 0.85 if few else 1
+        ax.bar(range(data.n_clients), held, width, below, color=colour, hatch=hatch, label=label, **look)
+        below += held
+    ax.set(xlabel="Client", ylabel="Training examples", xlim=(-0.6, data.n_clients - 0.4))
+    ax.locator_params("x", integer=True)
+    if counts.shape[1] <= 20:
+        legend_above(ax, own, title="class")
+    return ax
