@@ -43,16 +43,23 @@ def early_stopping(
 def stream(path: str | Path) -> Callback:
     """Keep a file of the history so far: a line per evaluation with the round and every measure of fairness.
 
-    The file is replaced as a whole each time: after a resumed run it holds every evaluation once.
+    The file is replaced as a whole each time: after a run that went on from its checkpoint it holds every
+    evaluation once. A run that continues a ``state=`` has a history of its own, and wants a file of its own.
 
     Args:
       path: ending in ``.csv``, or in ``.jsonl`` for one JSON object a line.
 
     Raises:
-      ValueError: another ending.
+      ValueError: another ending, or a place that cannot be written.
     """
     place = Path(path)
     check_choice("path's ending", place.suffix, (".csv", ".jsonl"))
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"path {path} cannot be written: {error.strerror}") from error
+    if place.is_dir():
+        raise ValueError(f"path must be a file, got the folder {path}")
 
     def write(state: SimState, history: History) -> None:
         from fedjax_fair.results import to_json, write_atomically
@@ -102,6 +109,10 @@ def tensorboard(folder: str | Path) -> Callback:
 
 def together(*callbacks: Callback) -> Callback:
     """Call each in turn, all of them every time; stop when any of them says so."""
+
+    for callback in callbacks:
+        if not callable(callback):
+            raise ValueError(f"together takes functions of the state and the history, got {callback!r}")
 
     def call(state: SimState, history: History) -> bool:
         answers = [bool(callback(state, history)) for callback in callbacks]

@@ -21,15 +21,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         act(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
+    except KeyboardInterrupt as stop:
+        print(f"fedjax-fair: {str(stop) or 'stopped'}", file=sys.stderr)
+        sys.exit(130)
     except BrokenPipeError:  # "fedjax-fair list | head": the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 
 
 def act(given: list[str]) -> None:
-    """Do what the words of the command line say."""
-    from fedjax_fair.checkpoint import CheckpointError
-
+    """Do what the words of the command line say; a wrong one ends in a sentence and exit status 2."""
     try:
         words, going_on = resumed(given)
         experiment, rules = read_command(words)
@@ -40,20 +41,16 @@ def act(given: list[str]) -> None:
             reproduce(experiment)
             return
         plan, folder = set_up(experiment, rules, going_on, words[0])
-    except (ValueError, CheckpointError) as error:
-        print(f"fedjax-fair: {error}", file=sys.stderr)
-        sys.exit(2)
-    try:
         train(plan, folder, ["fedjax-fair", *given])
-    except CheckpointError as error:
+    except ValueError as error:
         print(f"fedjax-fair: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt as stop:
-        if experiment.checkpoint is None or not str(stop):
+        if not str(stop):  # before the first checkpoint, or without any
             raise
-        again = f"fedjax-fair {words[0]} --resume {shlex.quote(str(experiment.checkpoint))}"
-        print(f"fedjax-fair: {stop}; go on with: {again}", file=sys.stderr)
-        sys.exit(130)
+        kept = getattr(experiment, "checkpoint", None)
+        again = "the same command" if kept is None else f"fedjax-fair {words[0]} --resume {shlex.quote(str(kept))}"
+        raise KeyboardInterrupt(f"{stop}; go on with: {again}") from None
 
 
 def resumed(given: list[str]) -> tuple[list[str], bool]:
@@ -62,17 +59,24 @@ def resumed(given: list[str]) -> tuple[list[str], bool]:
     Raises:
       ValueError: ``--resume`` with anything else, or a folder that no run left behind.
     """
+    given = [piece for word in given for piece in (word.split("=", 1) if word.startswith("--resume=") else [word])]
     if "--resume" not in given:
         return given, False
     if len(given) != 3 or given[0] not in ("run", "compare") or given[1] != "--resume":
         raise ValueError(f"resume takes a folder and no other flag, run --resume FOLDER, got {shlex.join(given)}")
     folder = Path(given[2])
     try:
-        left = json.loads((folder / RESUME).read_text())
-        words = [left["command"], str(folder / "config.toml")]
-        return [*words, "--checkpoint", str(folder), "--out", left["out"], "--overwrite"], True
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        text = (folder / RESUME).read_text()
+    except OSError as error:
         raise ValueError(f"resume {folder} is not a folder that --checkpoint left behind: no {RESUME}") from error
+    try:
+        left = json.loads(text)
+        command, out = left["command"], left["out"]
+    except (ValueError, KeyError, TypeError):
+        command, out = None, None
+    if command not in ("run", "compare") or not isinstance(out, str):
+        raise ValueError(f"resume {folder} holds a damaged {RESUME}: it must name the command and the folder out")
+    return [command, str(folder / "config.toml"), "--checkpoint", str(folder), "--out", out, "--overwrite"], True
 
 
 def keep_programs() -> None:
@@ -221,4 +225,6 @@ def reproduce(asked: Reproduction) -> None:
     if not asked.study:
         raise ValueError("reproduce takes a study, such as fmnist3, got nothing; --list names them all")
     check_choice("study", asked.study, STUDIES)
-    repeat(asked.study, asked.quick, asked.out)
+    if asked.out.exists() and not asked.out.is_dir():
+        raise ValueError(f"out must be a folder, got the file {asked.out}")
+    print(f"Results in {repeat(asked.study, asked.quick, asked.out)}", file=sys.stderr)

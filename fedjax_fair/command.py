@@ -14,8 +14,12 @@ import tyro
 DEFAULT_RULES = ("fedavg", "fedprox", "qfedavg", "afl", "fedmaba", "aaggff_d")
 COMPARE = """Train several rules on the same data, seeds and initial models; print and keep the paper's table.
 
+fedjax-fair compare --resume FOLDER, without another flag, goes on with one that --checkpoint FOLDER kept.
+
 Settings may also come from a file: fedjax-fair compare SETTINGS.toml [flags]. Flags win over the file."""
 RUN = """Train one rule; print and keep its results.
+
+fedjax-fair run --resume FOLDER, without another flag, goes on with a run that --checkpoint FOLDER kept.
 
 Settings may also come from a file: fedjax-fair run SETTINGS.toml [flags]. Flags win over the file."""
 

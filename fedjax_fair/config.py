@@ -43,7 +43,8 @@ class Experiment:
     model: str = "auto"
     """logistic_regression, mlp, cnn; auto takes the first for vectors, mlp for grey and cnn for colour images."""
     selector: str = "uniform"
-    """Client selection: uniform, size_proportional, pow_d, cpow_d, rpow_d or ucb_cs."""
+    """Client selection: uniform, size_proportional, pow_d, cpow_d, rpow_d or ucb_cs; or with settings,
+    pow_d:d=20."""
     objective: str = "erm"
     """What clients minimise: erm, proximal (PGF-FedProx is pg_ffl with it), tilted or propfair_objective."""
     lr: float = 0.1
@@ -157,6 +158,9 @@ def load_toml(path: Path, default: T) -> T:
         raise ValueError(f"config {path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"config {path} is not valid TOML: {error}") from error
+    for command, own in (("run", "aggregator"), ("compare", "algorithms")):
+        if own in table and not hasattr(default, own):
+            raise ValueError(f"config {path} sets {own}: it is one for fedjax-fair {command}")
     return overlay(default, table, str(path))
 
 

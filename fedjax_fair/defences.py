@@ -15,6 +15,7 @@ import optax
 from jax import Array
 
 from fedjax_fair.checks import check_range
+from fedjax_fair.reads import toy_report
 from fedjax_fair.types import Aggregator, Key, Method, Params, Report, State, as_method
 
 
@@ -62,7 +63,7 @@ def clip_updates(max_norm: float) -> optax.GradientTransformationExtraArgs:
     check_range("max_norm", max_norm, 0, open_low=True)
 
     def update(g: Params, state: State, params: Params = None, **sent: Any) -> tuple[Params, State]:
-        return _clipped(sent["report"], sent["coef"], max_norm), state
+        return _made("clip_updates", g, sent, _clipped(sent["report"], sent["coef"], max_norm)), state
 
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
@@ -109,7 +110,7 @@ def trimmed_mean(share: float = 0.1) -> optax.GradientTransformationExtraArgs:
             mean = jnp.where(kept, ordered, 0).sum(0) / jnp.maximum(count - 2 * cut, 1).astype(updates.dtype)
             return -coef.sum().astype(updates.dtype) * mean
 
-        return jax.tree.map(trim, report.updates), state
+        return _made("trimmed_mean or median", g, sent, jax.tree.map(trim, report.updates)), state
 
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
@@ -151,9 +152,52 @@ def clip_and_noise(max_norm: float, noise_multiplier: float) -> optax.GradientTr
         std = noise_multiplier * max_norm * jnp.abs(coef).max()
         keys = jax.random.split(sent["key"], max(1, len(leaves)))
         noisy = [v + std.astype(v.dtype) * jax.random.normal(k, v.shape, v.dtype) for k, v in zip(keys, leaves)]
-        return jax.tree.unflatten(structure, noisy), state
+        return _made("clip_and_noise", g, sent, jax.tree.unflatten(structure, noisy)), state
 
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+
+
+def _made(name: str, g: Params, sent: dict[str, Any], aggregate: Params) -> Params:
+    """``aggregate``, which ``name`` made anew; while ``simulation`` checks, note that, and refuse a ``g`` not its
+    own."""
+    trail = sent.get("trail")
+    if trail is not None:
+        if not is_among(g, trail[:1]):
+            raise ValueError(
+                f"{name} makes the aggregate anew and undoes what was done before: in server_optimizer it comes "
+                "first, ahead of optimisers and other defences"
+            )
+        trail.append(aggregate)
+    return aggregate
+
+
+def check_descends(server: Any, params: Params) -> None:
+    """A server optimiser moves against the aggregate: it does not hand on what it, or a defence's, was given.
+
+    Raises:
+      ValueError: nothing after a defence descends, or a defence is not the first.
+    """
+
+    def trace(report: Report, params: Params, key: Key) -> Params:
+        g = jax.tree.map(lambda u: -u.sum(0), report.updates)
+        trail = [g]
+        sent = {"report": report, "coef": report.loss, "key": key, "trail": trail}
+        moved, _ = optax.with_extra_args_support(server).update(g, server.init(params), params, **sent)
+        if is_among(moved, trail):
+            raise ValueError(
+                "server_optimizer must end in an optimiser that descends, as in "
+                "optax.chain(ff.defences.median(), optax.sgd(1.)); got one that hands the aggregate on"
+            )
+        return moved
+
+    report = jax.eval_shape(lambda p: toy_report(1, p), params)
+    jax.eval_shape(trace, report, params, jax.random.key(0))
+
+
+def is_among(tree: Params, trees: list[Params]) -> bool:
+    """Whether these very arrays are one of ``trees``."""
+    mine = [id(leaf) for leaf in jax.tree.leaves(tree)]
+    return any(mine == [id(leaf) for leaf in jax.tree.leaves(other)] for other in trees)
 
 
 def _clipped(report: Report, coef: Array, max_norm: float) -> Params:

@@ -196,7 +196,9 @@ def _named(flag: str, text: str, table: Mapping[str, Any]) -> tuple[str, dict[st
 def without_effect(experiment: Experiment, rules: tuple[str, ...]) -> list[tuple[str, str]]:
     """Settings that differ from their defaults but belong to something that is not used, each with the reason."""
     images, entries = experiment.dataset in IMAGES, [parse_rule(rule) for rule in rules]
-    used = {entry.rule for entry in entries} | {entry.selector or experiment.selector for entry in entries}
+    used = {entry.rule for entry in entries} | {
+        entry.selector or _parse(experiment.selector, "selector")[0] for entry in entries
+    }
     used |= {experiment.dataset, experiment.objective}
     used |= {experiment.partition} if images else set()
     used |= set(registry.MODELS) if experiment.model == "auto" else {experiment.model}
@@ -229,14 +231,15 @@ def build_objective(experiment: Experiment) -> Objective:
 
 def build_selector(experiment: Experiment, cohort: int, entry: Entry) -> Selector:
     """The selector of one row of the comparison: its own, or else the experiment's."""
-    name = entry.selector or experiment.selector
+    name, own = _parse(experiment.selector, "selector")
+    name, own = (entry.selector, entry.selector_settings) if entry.selector else (name, own)
     factory = lookup("selector", name, registry.SELECTORS)
     known = [setting for setting in registry.settings_of(factory) if setting != "m"]
-    for setting in entry.selector_settings:
+    for setting in own:
         if not known:
             raise ValueError(f"{name} takes no settings, got {setting!r}")
         check_choice(f"setting of {name}", setting, known)
-    return registry.make(factory, cohort, **(_settings(experiment, name) | entry.selector_settings))
+    return registry.make(factory, cohort, **(_settings(experiment, name) | own))
 
 
 def _complete(experiment: Experiment, name: str, table: Mapping[str, Any]) -> dict[str, Any]:

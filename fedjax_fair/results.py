@@ -73,6 +73,11 @@ def table(runs: Mapping[str, History | list[History]], clients: np.ndarray | Non
       ValueError: ``runs`` is not of this form.
     """
     runs = check_runs(runs)
+    for rule, (history, *_) in runs.items():
+        wanted = history.accuracy.shape[1:]
+        if clients is not None and np.asarray(clients).shape != wanted:
+            got = list(np.asarray(clients).shape)
+            raise ValueError(f"clients must be bool{list(wanted)}, one for each client of {rule}, got shape {got}")
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table

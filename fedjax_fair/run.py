@@ -1,6 +1,7 @@
 """Many rounds: nested scans inside, Python only between chunks."""
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -131,21 +132,23 @@ def run(
         raise ValueError(f"run takes a key or a state to continue from, got {'both' if state else 'neither'}")
     if not isinstance(sim, Simulation):
         raise ValueError(f"sim must be an ff.simulation(...), got {type(sim).__name__}")
-    if state is None:
-        state = sim.init(as_key(key))
-    keeper = None if checkpoint is None else _keeper(checkpoint, sim, state, rounds, gap)
-    before, done, past = int(state.round), 0, None
-    if keeper is not None and (found := keeper.load(state, _blank(sim))):
-        done, state, past = found
-    state = jax.tree.map(jnp.copy, state)  # what is donated must be nobody else's
-    kept = done
+    if on_chunk is not None and not callable(on_chunk):
+        raise ValueError(f"on_chunk must be a function of the state and the history, got {on_chunk!r}")
+    if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
+        raise ValueError(f"checkpoint must be a folder, got {checkpoint!r}")
     pieces: list[tuple[np.ndarray, Any]] = []
 
     def so_far() -> History:
         now = join(pieces, before + done) if pieces else None
         return past if now is None else now if past is None else _after(past, now)  # type: ignore[return-value]
 
-    with bar(progress, rounds) as advance, asked_to_stop(keeper is not None) as stop:
+    with asked_to_stop(checkpoint is not None) as stop, bar(progress, rounds) as advance:
+        state = sim.init(as_key(key)) if state is None else _own(state, sim)
+        keeper = None if checkpoint is None else _keeper(checkpoint, sim, state, rounds, gap)
+        before, done, past = int(state.round), 0, None
+        if keeper is not None and (found := keeper.load(state, _blank(sim))):
+            done, state, past = found
+        state, kept = jax.tree.map(jnp.copy, state), done  # what is donated must be nobody else's
         advance(done)
         if past is not None and on_chunk is not None and on_chunk(jax.tree.map(jnp.copy, state), past):
             return state, past
@@ -157,11 +160,11 @@ def run(
             # A copy: the callback may keep the state, but the next chunk's call takes ours apart.
             enough = on_chunk is not None and on_chunk(jax.tree.map(jnp.copy, state), so_far())
             if keeper is not None:
-                played, asked = int(state.round) - before, stop()
-                if asked or enough or played == rounds or played - kept >= (every or 1):
+                played = int(state.round) - before
+                if stop() or enough or played == rounds or played - kept >= (every or 1):
                     keeper.save(played, state, so_far())
                     kept = played
-                if asked:
+                if stop() and kept == played:
                     raise KeyboardInterrupt(f"stopped after round {played}, which is kept in {keeper.folder}")
             if enough:
                 break
@@ -175,6 +178,21 @@ def as_key(key: Any) -> Key:
     if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and not key.shape:
         return key
     raise ValueError(f"key must be one jax.random.key(...), or a seed, got {key!r}")
+
+
+def _own(state: Any, sim: Simulation) -> SimState:
+    """``state``, or ValueError unless it is one of this simulation."""
+    wanted = jax.eval_shape(sim.init, jax.random.key(0))
+    mine, like = ((jax.tree.structure(tree), _shapes(tree)) for tree in (state, wanted))
+    if not isinstance(state, SimState):
+        raise ValueError(f"state must be what a run of this simulation left, got {type(state).__name__}")
+    if mine != like:
+        raise ValueError("state must be what a run of this simulation left, got one of another simulation")
+    return state
+
+
+def _shapes(tree: Any) -> list[tuple[int, ...]]:
+    return [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)]
 
 
 def _keeper(folder: str | Path, sim: Simulation, state: SimState, rounds: int, every: int) -> checkpoints.Keeper:

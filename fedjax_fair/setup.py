@@ -67,7 +67,14 @@ def check_available(available: Any, n_clients: int) -> None:
     if isinstance(available, PerClient) and available.n_clients != n_clients:
         raise ValueError(f"available is made for {available.n_clients} clients, got a federation of {n_clients}")
     round, ids = jnp.zeros((), jnp.int32), jnp.arange(n_clients)
-    answer = jax.eval_shape(lambda *asked: available(*asked), jax.random.key(0), round, ids)
+    try:
+        answer = jax.eval_shape(lambda *asked: available(*asked), jax.random.key(0), round, ids)
+    except TypeError as error:
+        name = getattr(available, "__name__", available)
+        raise ValueError(
+            f"available must be a function (key, round, ids) -> bool[K], such as ff.availability.bernoulli(.8), "
+            f"got {name}: {error}"
+        ) from error
     if answer.shape != (n_clients,) or answer.dtype != bool:
         raise ValueError(
             f"available must return bool[K] for ids [K], got {answer.dtype}{list(answer.shape)} for {n_clients} ids"

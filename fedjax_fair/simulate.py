@@ -15,6 +15,7 @@ from fedjax_fair import losses, setup, signals
 from fedjax_fair.availability import Available, PerClient, always
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.data import FederatedData
+from fedjax_fair.defences import check_descends
 from fedjax_fair.devices import as_mesh, everywhere, replicate, shared_out
 from fedjax_fair.failures import drop_coefficients, drop_failures
 from fedjax_fair.faults import Fault, check_faults, misreport, misreport_losses
@@ -115,14 +116,13 @@ def simulation(
     example = jax.eval_shape(lambda: data.take(jnp.zeros((1,), jnp.int32))[0])
     shapes = jax.eval_shape(net.init, jax.random.key(0), example)
     setup.check_outputs(net, shapes, data, loss, metric)
+    server_optimizer = optax.sgd(1.0) if server_optimizer is None else server_optimizer
+    check_descends(server_optimizer, shapes)
     setup.check_weigh(method.aggregator, data.n_clients, selector.cohort, shapes)
     read = reads(method, selector, n_clients=data.n_clients, cohort=selector.cohort, params=shapes)
     if "accuracy" in read and not data.validation.rows.shape[0]:
         raise ValueError("the rule reads accuracy, but the data has no validation split: give split a second share")
-    server = optax.chain(
-        server_transform(method, data.n_clients, selector.cohort),
-        optax.sgd(1.0) if server_optimizer is None else server_optimizer,
-    )
+    server = optax.chain(server_transform(method, data.n_clients, selector.cohort), server_optimizer)
     weigh, update = setup.computing("highest", method.aggregator.weigh), setup.computing("highest", server.update)
     largest, largest_validation = int(data.sizes.max()), int(np.asarray(data.validation.size).max())
     equal = bool((data.sizes == largest).all())  # then the number of local steps is static

@@ -349,6 +349,10 @@ def test_the_stream_holds_every_evaluation_once(ending, tmp_path):
     assert last["accuracy"] == pytest.approx(100 * history.accuracy[-1].mean())
     with pytest.raises(ValueError, match=r"path's ending must be one of .csv, .jsonl, got '.txt'"):
         ff.callbacks.stream("history.txt")
+    assert ff.callbacks.stream(tmp_path / "new" / f"history.{ending}")
+    (tmp_path / f"folder.{ending}").mkdir()
+    with pytest.raises(ValueError, match="path must be a file, got the folder"):
+        ff.callbacks.stream(tmp_path / f"folder.{ending}")
 
 
 def test_tensorboard_holds_every_evaluation(tmp_path):

@@ -166,9 +166,11 @@ def test_finished_rules_survive_a_crash(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(sys.modules["fedjax_fair.run"], "run", failing)
     out = tmp_path / "o"
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(SystemExit) as stop:
         main(["compare", *SMALL, "--seeds", "1", "--out", str(out), "--algorithms", "fedavg", "afl"])
+    assert stop.value.code == 130
     assert list(json.loads((out / "summary.json").read_text())["rules"]) == ["fedavg"]
+    assert capsys.readouterr().err.splitlines()[-1] == "fedjax-fair: stopped"
     capsys.readouterr()
 
 

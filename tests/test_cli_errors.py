@@ -57,6 +57,7 @@ WRONG = {
     "unknown dataset": (["--dataset", "fashionmnist"], "dataset must be one of .*did you mean 'fashion_mnist'"),
     "unknown partition": (["--partition", "shard"], "partition must be one of .*did you mean 'shards'"),
     "unknown selector": (["--selector", "unifrom"], "selector must be one of .*did you mean 'uniform'"),
+    "selector's setting": (["--selector", "pow_d:k=3"], "setting of pow_d must be one of d, got 'k'"),
     "unknown objective": (["--objective", "prox"], "objective must be one of .*did you mean 'proximal'"),
     "objective without its number": (["--objective", "tilted"], "tilted needs tilted.t, got nothing"),
     "unknown model": (["--model", "resnet"], "model must be one of"),
@@ -131,6 +132,20 @@ def test_a_checkpoint_of_another_version_is_refused_in_a_sentence(capsys, tmp_pa
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.endswith("is of another run: fedjax-fair was '0.1.0' and is '9.9'")
     assert (tmp_path / "out" / "summary.json").read_bytes() == kept  # nothing already written is damaged
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"command": "fly", "out": "x"}', '{"command": "run", "out": 3}'])
+def test_a_damaged_note_of_how_to_resume_is_one_sentence(text, capsys, tmp_path):
+    (tmp_path / "resume.json").write_text(text)
+    sentence = refusal(capsys, "run", f"--resume={tmp_path}")
+    assert sentence == f"resume {tmp_path} holds a damaged resume.json: it must name the command and the folder out"
+
+
+def test_a_configuration_of_the_other_command_says_whose_it_is(capsys, tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text('aggregator = "afl"')
+    sentence = refusal(capsys, "compare", str(path))
+    assert sentence == f"config {path} sets aggregator: it is one for fedjax-fair run"
 
 
 def test_an_unwritable_folder_is_refused_before_training(capsys, tmp_path):

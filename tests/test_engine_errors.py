@@ -129,7 +129,7 @@ def test_accuracy_cannot_be_read_without_a_validation_split(without_validation, 
     elif part == "selector":
         selector = selector._replace(observe=lambda state, report: report.accuracy)
     else:
-        update = lambda moved, state, params=None, *, report, coef: (moved, report.accuracy)  # noqa: E731
+        update = lambda moved, state, params=None, *, report, **sent: (moved, report.accuracy)  # noqa: E731
         transform = optax.GradientTransformationExtraArgs(lambda params: (), update)
     method = ff.Method(rule, transform=transform)
     with refused("the rule reads accuracy, but the data has no validation split"):
@@ -155,6 +155,7 @@ PARTS = {
     "model": [(ff.models.mlp, "model must be a model, got the factory mlp: call it")],
     "deploy": [("averaged", "deploy must be a function of the state, such as ff.averaged, got 'averaged'")],
     "available": [
+        (ff.availability.bernoulli, "available must be a function (key, round, ids) -> bool[K], such as"),
         (0.5, "available must be a function, such as ff.availability.bernoulli(.8), got 0.5"),
         (ff.availability.trace(np.ones((3, 4))), "available is made for 4 clients, got a federation of 5"),
         (lambda key, round, ids: ids, "available must return bool[K] for ids [K], got int32[5] for 5 ids"),
@@ -210,6 +211,26 @@ def test_a_wrong_run_is_one_sentence_before_anything_is_compiled(sim, arguments,
     with pytest.raises(ValueError, match=re.escape(sentence)):
         ff.run(**arguments)
     assert _play._cache_size() == compiled
+
+
+def test_a_state_of_another_simulation_is_refused(sim, data):
+    with refused("state must be what a run of this simulation left, got int"):
+        ff.run(sim, state=3, rounds=1)
+    other = ff.simulation(linear, data, aggregator=ff.fedmaba(), trainer=FULL)
+    with refused("state must be what a run of this simulation left, got one of another simulation"):
+        ff.run(other, state=sim.init(jax.random.key(0)), rounds=1)
+
+
+def test_what_is_called_between_chunks_is_a_function(sim):
+    with refused("on_chunk must be a function of the state and the history, got 3"):
+        ff.run(sim, 0, 1, on_chunk=3)
+    with refused("together takes functions of the state and the history, got 3"):
+        ff.callbacks.together(3)
+
+
+def test_a_table_is_judged_by_its_own_clients(sim):
+    with refused("clients must be bool[5], one for each client of a, got shape [4]"):
+        ff.table({"a": ff.run(sim, 0, 1)[1]}, clients=np.ones(4, bool))
 
 
 def test_a_key_and_a_state_are_one_too_many(sim):

@@ -331,6 +331,28 @@ def test_clipped_losses_bound_a_liars_weight(rule):
     assert coefs["clipped"] < 0.5 < coefs["open"]
 
 
+@pytest.mark.parametrize(
+    ("server", "sentence"),
+    [
+        (ff.defences.median(), "server_optimizer must end in an optimiser that descends"),
+        (optax.identity(), "server_optimizer must end in an optimiser that descends"),
+        (optax.chain(optax.sgd(1.0), ff.defences.clip_updates(1.0)), "clip_updates makes the aggregate anew and"),
+        (
+            optax.chain(ff.defences.clip_updates(1.0), ff.defences.median(), optax.sgd(1.0)),
+            "trimmed_mean or median makes the aggregate anew and undoes what was done before",
+        ),
+    ],
+)
+def test_a_defence_that_would_climb_or_undo_another_is_refused(server, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        simulation(server_optimizer=server)
+
+
+def test_a_defence_may_be_inside_what_averages_iterates():
+    inside = ff.average_iterates(optax.chain(ff.defences.clip_updates(1.0), optax.adam(0.1)))
+    assert ff.run(simulation(server_optimizer=inside, deploy=ff.averaged), 0, 2)
+
+
 def test_clipping_above_every_loss_changes_nothing():
     one, other = (ff.run(simulation(r), 0, 4)[1] for r in (ff.afl(), ff.defences.clip_losses(ff.afl(), 1e6)))
     assert_array_equal(one.coef, other.coef)

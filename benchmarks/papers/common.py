@@ -70,7 +70,8 @@ def play(
             histories.setdefault(row.name, []).append(history)
             found.setdefault(row.name, []).append(measure(history))
         means = {name: np.mean([seed[name] for seed in found[row.name]]) for name in found[row.name][0]}
-        print(f"{row.name}: " + ", ".join(f"{name} {value:.4g}" for name, value in means.items()), flush=True)
+        told = ", ".join(f"{name} {value:.4g}" for name, value in means.items()) or "trained"
+        print(f"{row.name}: {told}", flush=True)
     return found, histories
 
 
@@ -83,7 +84,10 @@ def table(rows: Sequence[Row], found: Found, columns: Mapping[str, Column]) -> s
             cell = spread([seed[name] for seed in found[row.name]], digits)
             cells.append(cell + (f" [{row.printed[name]:.{digits}f}]" if name in row.printed else ""))
         lines.append(f"| {row.name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + PRINTED * any(row.printed for row in rows)
+
+
+PRINTED = "\nMean ± standard deviation over the seeds; in brackets what the paper prints.\n"
 
 
 def spread(values: Sequence[float], digits: int) -> str:

@@ -64,7 +64,9 @@ def listing() -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
 
 
-def reproduce(name: str, quick: bool, out: Path) -> None:
+def reproduce(name: str, quick: bool, out: Path) -> Path:
     """Run one study; quick forms have a folder of their own, for results and for what a resumed run needs."""
     module, function = STUDIES[name].function.split(".")
-    getattr(import_module(f"benchmarks.papers.{module}"), function)(quick, out / "quick" if quick else out)
+    place = out / "quick" if quick else out
+    getattr(import_module(f"benchmarks.papers.{module}"), function)(quick, place)
+    return place
