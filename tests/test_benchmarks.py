@@ -53,7 +53,8 @@ def test_the_table_of_the_liars_has_a_row_per_measure_and_a_column_per_share():
 def test_only_the_honest_are_judged_among_liars():
     data = ff.data.synthetic(n_clients=10, alpha=1.0, beta=1.0, seed=0)
     liars = np.arange(10) >= 5
-    measured = when_clients_lie.measure(data, ff.fedavg(), liars, seeds=1, rounds=10)
-    truth = when_clients_lie.measure(data, ff.fedavg(), np.zeros(10, bool), seeds=1, rounds=10)
-    others = when_clients_lie.measure(data, ff.fedavg(), ~liars, seeds=1, rounds=10)
-    assert_allclose(measured["accuracy"][0] + others["accuracy"][0], 2 * truth["accuracy"][0], rtol=1e-5)
+    sim = when_clients_lie.row("fedavg", data, ff.fedavg(), liars).build(0)
+    _, history = ff.run(sim, 0, 10)
+    honest, lying, all_of_them = (when_clients_lie.judged(history, who) for who in (~liars, liars, liars | ~liars))
+    assert_allclose(honest["accuracy"] + lying["accuracy"], 2 * all_of_them["accuracy"], rtol=1e-5)
+    assert_allclose(honest["accuracy"], 100 * history.accuracy[-10:, :5].mean(), rtol=1e-5)

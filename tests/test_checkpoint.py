@@ -1,6 +1,5 @@
 """Nothing is lost: a run that is cut off anywhere ends where it would have ended."""
 
-import contextlib
 import json
 import os
 import random
@@ -63,21 +62,6 @@ def cut_after(chunks):
     return on_chunk
 
 
-@contextlib.contextmanager
-def rounds_played():
-    """Rounds of each compiled call of ``run``."""
-    module, played = sys.modules["fedjax_fair.run"], []
-
-    def counting(*arguments, **options):
-        played.append(options["evaluations"] * options["every"])
-        return original(*arguments, **options)
-
-    original = module._play
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_play", counting)
-        yield played
-
-
 STATEFUL = {
     "fedmaba": lambda: build(),
     "pg_ffl": lambda: build(ff.pg_ffl(), selector=ff.ucb_cs(2)),
@@ -94,14 +78,14 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same_end(name, tmp_path):
         with pytest.raises(Cut):
             play(tmp_path / str(chunks), sim, on_chunk=cut_after(chunks))
         assert sorted(p.name for p in (tmp_path / str(chunks)).iterdir())[-1] == str(3 * chunks)
-        with rounds_played() as played:
+        with toy.rounds_played() as played:
             same(play(tmp_path / str(chunks), sim), whole)
         assert sum(played) == 11 - 3 * chunks
 
 
 def test_a_finished_run_is_read_and_not_played_again(tmp_path):
     whole = play(tmp_path)
-    with rounds_played() as played:
+    with toy.rounds_played() as played:
         same(play(tmp_path), whole)
     assert played == []
 
@@ -112,7 +96,7 @@ def test_a_continued_state_has_checkpoints_of_its_own(tmp_path):
     more = {"state": state, "key": None, "rounds": 7, "eval_every": 2}
     with pytest.raises(Cut):
         play(tmp_path, on_chunk=cut_after(1), **more)
-    with rounds_played() as played:
+    with toy.rounds_played() as played:
         same(play(tmp_path, **more), whole)
     assert sum(played) == 5
 
@@ -168,7 +152,7 @@ def scheduled(rates):
 
 def test_a_checkpoint_tells_constants_apart_wherever_they_are(tmp_path):
     play(tmp_path, scheduled([1.0, 0.5, 0.2]))
-    with rounds_played() as played:
+    with toy.rounds_played() as played:
         play(tmp_path, scheduled([1.0, 0.5, 0.2]))
     assert played == []
     with pytest.raises(CheckpointError, match="the simulation is not the same"):

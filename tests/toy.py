@@ -1,5 +1,6 @@
 """Tiny federations, a model in two lines, and what the engine's tests measure compilations with."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -7,6 +8,7 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import fedjax_fair as ff
 
@@ -74,6 +76,21 @@ def compilations() -> Iterator[SimpleNamespace]:
         yield made
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@contextmanager
+def rounds_played() -> Iterator[list[int]]:
+    """Rounds of each compiled call of ``run``."""
+    module, played = sys.modules["fedjax_fair.run"], []
+
+    def counting(*arguments, **options):
+        played.append(options["evaluations"] * options["every"])
+        return original(*arguments, **options)
+
+    original = module._play
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_play", counting)
+        yield played
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -99,6 +100,7 @@ def compare(
             found.setdefault(name, []).append(best)
             for cdf, at in zip(grid.get("cdf", ()), every):
                 found.setdefault(f"{name}, {cdf}", []).append(at)
+        jax.clear_caches()  # a process may hold only so many programs
         print(
             f"seed {seed + 1} of {seeds}: " + ", ".join(f"{n} {found[n][-1]['gini']:.2f}" for n in systems),
             flush=True,

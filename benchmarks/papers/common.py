@@ -1,11 +1,13 @@
 """What the studies share: rows of a table, seeds, resuming, the statistic, and the files that are left behind."""
 
+import functools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 import fedjax_fair as ff
@@ -24,6 +26,12 @@ class Row(NamedTuple):
     """The simulation of a seed, which may decide the data too."""
     printed: Mapping[str, float] = {}
     """What the paper prints, by the same measures."""
+
+
+def fixed(make: Callable[[], ff.Simulation]) -> Callable[[int], ff.Simulation]:
+    """A row's ``build`` whose simulation is the same for every seed, and so compiles once."""
+    made = functools.cache(make)
+    return lambda seed: made()
 
 
 class Column(NamedTuple):
@@ -70,6 +78,7 @@ def play(
             histories.setdefault(row.name, []).append(history)
             found.setdefault(row.name, []).append(measure(history))
         means = {name: np.mean([seed[name] for seed in found[row.name]]) for name in found[row.name][0]}
+        jax.clear_caches()  # a process may hold only so many programs, and no two rows share any
         told = ", ".join(f"{name} {value:.4g}" for name, value in means.items()) or "trained"
         print(f"{row.name}: {told}", flush=True)
     return found, histories

@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import ACCURACY, Column, Row, keep, play, table
+from benchmarks.papers.common import ACCURACY, Column, Row, fixed, keep, play, table
 from fedjax_fair import plot
 from fedjax_fair.types import Objective
 
@@ -95,12 +95,12 @@ def row(name: str, rule: Any, data: ff.FederatedData, cohort: int, printed: Prin
     model = ff.models.mlp((200, 200)) if data.x.shape[-1] == 1 else ff.models.cnn(classes=int(data.y.max()) + 1)
     server = optax.sgd(0.1 if name.endswith("eta = .1") else 1.0)
 
-    def build(seed: int) -> ff.Simulation:
+    def build() -> ff.Simulation:
         return ff.simulation(
             model, data, aggregator=rule, trainer=trainer(), selector=ff.uniform(cohort), server_optimizer=server
         )
 
-    return Row(name, build, dict(zip(("variance", "accuracy", "worst5", "best5"), printed)))
+    return Row(name, fixed(build), dict(zip(("variance", "accuracy", "worst5", "best5"), printed)))
 
 
 def study(name: str, rows: list[Row], quick: bool, out: Path, seeds: int, rounds: int) -> None:
@@ -135,6 +135,7 @@ def table3_cifar100(quick: bool, out: Path) -> None:
     study("fedmaba-table3-cifar100", rows, quick, out, *((1, 10) if quick else (3, 2000)))
 
 
+@plot.paper()
 def fig1(quick: bool, out: Path) -> None:
     """Variance over rounds with all clients, and with 10 of 100: on Fashion-MNIST, where the paper has CIFAR-10."""
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ import jax
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import Column, Measured, Row, keep, play, table
+from benchmarks.papers.common import Column, Measured, Row, fixed, keep, play, table
 from fedjax_fair.models import Model, as_model
 
 COLUMNS = {"shirt": Column("shirt"), "pullover": Column("pullover"), "tshirt": Column("T-shirt")} | {
@@ -71,7 +71,7 @@ def rows(softmax: str) -> list[Row]:
     model = ff.models.logistic_regression(3)
 
     def row(name: str, rule: ff.Aggregator | ff.Method, *printed: Printed) -> Row:
-        def build(seed: int) -> ff.Simulation:
+        def build() -> ff.Simulation:
             return ff.simulation(
                 twice_softmax(model) if softmax == "two" else model,
                 split if name.startswith("PGF") else whole,
@@ -81,7 +81,7 @@ def rows(softmax: str) -> list[Row]:
 
         figures = zip(("shirt", "pullover", "tshirt", "accuracy", "std"), printed[softmax == "one"])
         shown = {key: value for key, value in figures if value is not None}
-        return Row(f"{name}, {softmax} softmax", build, shown)
+        return Row(f"{name}, {softmax} softmax", fixed(build), shown)
 
     return [row(name, *rule) for name, rule in RULES.items()]
 

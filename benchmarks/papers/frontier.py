@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import ACCURACY, Row, keep, play, table
+from benchmarks.papers.common import ACCURACY, Row, fixed, keep, play, table
 from fedjax_fair import plot, registry
 
 LR = 0.1
@@ -25,6 +25,7 @@ def interval(values: list[float]) -> tuple[float, float]:
     return float(np.mean(values)), float(T975[len(values)] * np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
+@plot.paper()
 def run(quick: bool, out: Path) -> None:
     from matplotlib.figure import Figure
 
@@ -37,7 +38,7 @@ def run(quick: bool, out: Path) -> None:
         settings = {"weighting": "uniform"} if name in ("fedavg", "fedprox", "fedsgd", "term", "propfair") else {}
         rule = registry.make_rule(name, settings, learning_rate=LR)
 
-        def build(seed: int) -> ff.Simulation:
+        def build() -> ff.Simulation:
             return ff.simulation(
                 ff.models.logistic_regression(),
                 data,
@@ -46,7 +47,7 @@ def run(quick: bool, out: Path) -> None:
                 trainer=ff.local_sgd(optax.sgd(LR), epochs=1, batch_size=50),
             )
 
-        return Row(name, build)
+        return Row(name, fixed(build))
 
     rows = [row(name) for name in names]
     found, _ = play(rows, out / "frontier.parts", seeds=seeds, rounds=rounds)

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import Column, Row, keep, play, table
+from benchmarks.papers.common import Column, Row, fixed, keep, play, table
 from fedjax_fair import plot
 
 COLUMNS = {"accuracy": Column("acc", 3), "gini": Column("Gini", 3), "best_accuracy": Column("acc, best", 3)} | {
@@ -46,8 +46,10 @@ def system(name: str, data: ff.FederatedData, cohort: int) -> Any:
         batch_size=50,
         objective=ff.proximal(0.1) if prox else ff.erm,
     )
-    return lambda seed: ff.simulation(
-        ff.models.mlp((200, 200, 200)), data, aggregator=rule, trainer=trainer, selector=ff.uniform(cohort)
+    return fixed(
+        lambda: ff.simulation(
+            ff.models.mlp((200, 200, 200)), data, aggregator=rule, trainer=trainer, selector=ff.uniform(cohort)
+        )
     )
 
 
@@ -85,6 +87,7 @@ def fig1(quick: bool, out: Path) -> None:
     keep(out, "pgffl-fig1", settings, rows, found, text)
 
 
+@plot.paper()
 def fig3(quick: bool, out: Path) -> None:
     """The three partitions as pictures: how many training images of each class every client holds."""
     from matplotlib.figure import Figure
@@ -103,6 +106,7 @@ def fig3(quick: bool, out: Path) -> None:
             )
             left += counts[:, label]
         ax.set(title=case, xlabel="Training images", yticks=np.arange(5), yticklabels=range(1, 6))
+        ax.locator_params("x", nbins=4)
         rows.append(Row(case, lambda seed: None))
     figure.axes[0].set_ylabel("Client")
     handles = [figure.axes[0].patches[5 * label] for label in range(10)]

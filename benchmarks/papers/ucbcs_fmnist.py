@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import Column, Found, Measured, Row, keep, play, table
+from benchmarks.papers.common import Column, Found, Measured, Row, fixed, keep, play, table
 from fedjax_fair import plot
 
 STRATEGIES = {"rand": ff.size_proportional, "pow-d": ff.pow_d, "rpow-d": lambda m: ff.rpow_d(m, d=2 * m)} | {
@@ -27,6 +27,7 @@ def measure(history: ff.History) -> Measured:
     return {name: float(np.mean(rows[name])) for name in ("accuracy", "worst10")} | {"train_loss": float(loss)}
 
 
+@plot.paper()
 def fig3(quick: bool, out: Path) -> None:
     """Test accuracy and training loss over rounds."""
     from matplotlib.figure import Figure
@@ -36,7 +37,7 @@ def fig3(quick: bool, out: Path) -> None:
     data = {a: ff.data.load("fashion_mnist", partition=ff.partition.dirichlet(100, a), seed=0) for a in alphas}
 
     def row(name: str, alpha: float) -> Row:
-        def build(seed: int) -> ff.Simulation:
+        def build() -> ff.Simulation:
             return ff.simulation(
                 ff.models.mlp((200, 200)),
                 data[alpha],
@@ -46,7 +47,7 @@ def fig3(quick: bool, out: Path) -> None:
                 evaluate=("test", "train"),
             )
 
-        return Row(f"{name}, Dirichlet {alpha:g}", build)
+        return Row(f"{name}, Dirichlet {alpha:g}", fixed(build))
 
     rows = [row(name, alpha) for alpha in alphas for name in STRATEGIES]
     found: Found

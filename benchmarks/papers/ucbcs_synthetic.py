@@ -86,6 +86,7 @@ def table1(quick: bool, out: Path) -> None:
     keep(out, "ucbcs-table1", settings, rows, found, "\n".join(lines) + "\n" + PRINTED_NOTE)
 
 
+@plot.paper()
 def fig1(quick: bool, out: Path) -> None:
     """Global training loss over rounds, a panel for every m."""
     from matplotlib.figure import Figure
@@ -101,13 +102,16 @@ def fig1(quick: bool, out: Path) -> None:
             curves[name] = (runs[0].rounds, losses)
         plot.over_rounds(curves, "Global loss (nats)" if m == 1 else "", band="none", ax=ax)
         ax.get_legend().remove()
-        ax.set(title=f"m = {m}", yscale="log")
+        ax.set(title=f"m = {m}", yscale="log", yticks=[0.3, 0.5, 1, 2, 3])
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_formatter("")
     figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False, fontsize=7)
     plot.save(figure, out / "ucbcs-fig1.png")
     text = "![Global loss over rounds](ucbcs-fig1.png)\n"
     keep(out, "ucbcs-fig1", settings, rows, found, text)
 
 
+@plot.paper()
 def fig2(quick: bool, out: Path) -> None:
     """Histogram of the clients' losses after the last round, m = 1, all seeds together."""
     from matplotlib.figure import Figure
@@ -120,7 +124,7 @@ def fig2(quick: bool, out: Path) -> None:
         last = np.concatenate([history.loss[-1] for history in histories[f"{name}, m = 1"]])
         counts = np.histogram(np.minimum(last, 1.49), edges)[0] / settings["seeds"]
         ax.stairs(counts, edges, label=name, color=plot.COLOURS[i], linestyle=plot.DASHES[i], linewidth=1.2)
-    ax.set(xlabel="Client's training loss (nats; the last bin holds all above)", ylabel="Clients")
+    ax.set(xlabel="Client's training loss (nats; last bin: all above)", ylabel="Clients")
     ax.legend(frameon=False)
     plot.save(figure, out / "ucbcs-fig2.png")
     keep(out, "ucbcs-fig2", settings, rows, found, "![Histogram of the clients' losses](ucbcs-fig2.png)\n")

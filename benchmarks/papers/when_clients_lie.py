@@ -13,7 +13,8 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from fedjax_fair.plot import COLOURS, MARKERS, save
+from benchmarks.papers.common import Row, fixed, play
+from fedjax_fair.plot import COLOURS, MARKERS, paper, save
 from fedjax_fair.results import about, to_json, write_atomically
 
 CLIENTS, COHORT, LR, FACTOR, CLIP = 100, 10, 0.1, 10.0, 3.0
@@ -28,8 +29,8 @@ RULES = {
 DEFENCES = {"as reported": lambda rule: rule, "losses clipped": lambda rule: ff.defences.clip_losses(rule, CLIP)}
 
 
-def measure(data: ff.FederatedData, rule, liars: np.ndarray, seeds: int, rounds: int) -> dict[str, list[float]]:
-    """Per seed: accuracy (%) and Gini coefficient of the honest, mean over the last ten evaluations."""
+def row(name: str, data: ff.FederatedData, rule: ff.Aggregator | ff.Method, liars: np.ndarray) -> Row:
+    """A rule among liars."""
 
     def build() -> ff.Simulation:
         return ff.simulation(
@@ -41,9 +42,13 @@ def measure(data: ff.FederatedData, rule, liars: np.ndarray, seeds: int, rounds:
             faults=[ff.faults.inflate_loss(liars, FACTOR)],
         )
 
-    (histories,) = ff.sweep(build, {}, seeds=seeds, rounds=rounds, eval_every=10).histories
-    rows = [ff.metrics.summary(history.accuracy[-10:, ~liars]) for history in histories]
-    return {name: [float(np.mean(row[name])) for row in rows] for name in ("accuracy", "gini")}
+    return Row(name, fixed(build))
+
+
+def judged(history: ff.History, honest: np.ndarray) -> dict[str, float]:
+    """Accuracy (%) and Gini coefficient of the honest, mean over the last ten evaluations."""
+    measured = ff.metrics.summary(history.accuracy[-10:, honest])
+    return {name: float(np.mean(measured[name])) for name in ("accuracy", "gini")}
 
 
 def table(results: dict[str, dict[str, list]], shares: tuple[float, ...]) -> str:
@@ -59,10 +64,11 @@ def table(results: dict[str, dict[str, list]], shares: tuple[float, ...]) -> str
 
 def draw(results: dict[str, dict[str, list]], shares: tuple[float, ...], path: Path) -> None:
     """Honest clients' accuracy and Gini against the share of liars, in two columns of a paper's width."""
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
-    with plt.rc_context({"font.size": 8}):
-        figure, axes = plt.subplots(1, 2, figsize=(7.0, 3.0), layout="constrained")
+    with paper():
+        figure = Figure((7.0, 3.0), layout="constrained")
+        axes = figure.subplots(1, 2)
         for ax, measured, label in zip(axes, ("accuracy", "gini"), ("honest clients' accuracy (%)", "their Gini")):
             for name, by_measure in results.items():
                 rule, defence = name.split("; ")
@@ -86,7 +92,6 @@ def draw(results: dict[str, dict[str, list]], shares: tuple[float, ...], path: P
             ax.spines[["top", "right"]].set_visible(False)
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
         save(figure, path)
-        plt.close(figure)
 
 
 def run(quick: bool, out: Path) -> None:
@@ -102,8 +107,12 @@ def run(quick: bool, out: Path) -> None:
             found = results.setdefault(f"{rule}; {defence}", {"accuracy": [], "gini": []})
             for share in shares:
                 liars = ff.faults.some(CLIENTS, share, seed=0)
-                for name, values in measure(data, defended(make()), liars, seeds, rounds).items():
-                    found[name].append(values)
+                one = row(f"{rule}; {defence}; {share:.0%}", data, defended(make()), liars)
+                place = out / "when-clients-lie.parts"
+                _, histories = play([one], place, seeds=seeds, rounds=rounds, measure=lambda h: {})
+                of_seeds = [judged(history, ~liars) for history in histories[one.name]]
+                for name, values in found.items():
+                    values.append([seed[name] for seed in of_seeds])
             print(f"{rule}; {defence}: {[round(float(np.mean(v)), 1) for v in found['accuracy']]}", flush=True)
     out.mkdir(parents=True, exist_ok=True)
     settings = {"quick": quick, "seeds": seeds, "rounds": rounds, "factor": FACTOR, "clip": CLIP, "lr": LR}

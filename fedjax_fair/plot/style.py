@@ -39,7 +39,7 @@ RC: dict[Any, Any] = {
 
 @contextmanager
 def paper() -> Iterator[None]:
-    """Draw in a paper's sizes."""
+    """Draw in a paper's sizes: ``with ff.plot.paper(): ...``, or ``@ff.plot.paper()`` on a function."""
     import matplotlib
 
     with matplotlib.rc_context(RC):
