@@ -36,12 +36,13 @@ from fedjax_fair.aggregators import (
 )
 from fedjax_fair.averaging import average_iterates, averaged
 from fedjax_fair.data import FederatedData, partition
+from fedjax_fair.history import History
 from fedjax_fair.local import local_sgd
 from fedjax_fair.objectives import erm, propfair_objective, proximal, tilted
 from fedjax_fair.reads import reads
 from fedjax_fair.regret import Ledger, ledger
 from fedjax_fair.results import table
-from fedjax_fair.run import History, run
+from fedjax_fair.run import run
 from fedjax_fair.selectors import cpow_d, pow_d, rpow_d, size_proportional, ucb_cs, uniform
 from fedjax_fair.simulate import simulation
 from fedjax_fair.sweep import Sweep, sweep

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedjax_fair import metrics
 from fedjax_fair.checks import check_choice, check_count
-from fedjax_fair.run import History
+from fedjax_fair.history import History
 from fedjax_fair.types import SimState
 
 Callback = Callable[[SimState, History], Any]

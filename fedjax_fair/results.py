@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_fair import metrics, plot
-from fedjax_fair.run import History
+from fedjax_fair.history import History
 
 Runs = Mapping[str, list[History]]
 """Per rule, one history per seed."""

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,43 +15,8 @@ import numpy as np
 
 from fedjax_fair import checkpoint as checkpoints
 from fedjax_fair.checks import check_count
+from fedjax_fair.history import History, after, join
 from fedjax_fair.types import Evaluation, Info, Key, SimState, Simulation
-
-
-class History(NamedTuple):
-    """What a run leaves behind, as NumPy arrays: T rounds, of which T_eval were followed by an evaluation."""
-
-    rounds: np.ndarray
-    """i64[T_eval]: rounds played when each evaluation was made."""
-    scores: dict[str, Evaluation]
-    """Per split: accuracy and loss, f32[T_eval, N] each."""
-    ids: np.ndarray
-    """i32[T, S]: the clients of each round."""
-    coef: np.ndarray
-    """f32[T, S]: their coefficients; 0 for a client that was not active."""
-    active: np.ndarray
-    """bool[T, S]: whose update was used."""
-    received_loss: np.ndarray | None
-    """f32[T, S]: loss of the received model on each client's training set, as reported: a liar's is a lie. None
-    where the rule does not read it."""
-    downloads: np.ndarray
-    """i32[T]: clients that were there and were sent the model, to train or to be asked for their loss."""
-    evaluations: np.ndarray
-    """i32[T]: per-example losses that clients evaluated for the selector."""
-
-    def __repr__(self) -> str:
-        scored = ", ".join(f"{name} {list(np.shape(s.accuracy))}" for name, s in self.scores.items())
-        return f"History({len(self.ids)} rounds of {self.ids.shape[1]} clients; accuracy and loss on {scored})"
-
-    @property
-    def accuracy(self) -> np.ndarray:
-        """f32[T_eval, N]: every client's metric (in [0, 1] for accuracy) on the first evaluated split."""
-        return np.asarray(next(iter(self.scores.values())).accuracy)
-
-    @property
-    def loss(self) -> np.ndarray:
-        """f32[T_eval, N]: every client's mean loss on the first evaluated split."""
-        return np.asarray(next(iter(self.scores.values())).loss)
 
 
 def play(
@@ -140,7 +105,7 @@ def run(
 
     def so_far() -> History:
         now = join(pieces, before + done) if pieces else None
-        return past if now is None else now if past is None else _after(past, now)  # type: ignore[return-value]
+        return past if now is None else now if past is None else after(past, now)  # type: ignore[return-value]
 
     with asked_to_stop(checkpoint is not None) as stop, bar(progress, rounds) as advance:
         state = sim.init(as_key(key)) if state is None else _own(state, sim)
@@ -208,10 +173,6 @@ def _blank(sim: Simulation) -> History:
     return jax.tree.map(lambda leaf: np.zeros(0), History(np.zeros(0), scores, *info))
 
 
-def _after(past: History, now: History) -> History:
-    return jax.tree.map(lambda *parts: np.concatenate(parts), past, now)
-
-
 def chunks(rounds: int, every: int, chunk: int | None, done: int = 0) -> Iterator[tuple[int, int]]:
     """``(evaluations, rounds before each)`` of every compiled call; few distinct ones, since each compiles.
 
@@ -228,15 +189,6 @@ def chunks(rounds: int, every: int, chunk: int | None, done: int = 0) -> Iterato
         yield min(chunk, total - first), every
     if rest and done < rounds:
         yield 1, rest
-
-
-def join(pieces: list[tuple[np.ndarray, Any]], played: int) -> History:
-    """One history of several calls' records; ``played`` rounds came before."""
-    gaps = np.concatenate([gap for gap, _ in pieces])
-    info = [jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), record[0]) for _, record in pieces]
-    rounds = jax.tree.map(lambda *parts: np.concatenate(parts), *info)
-    scores = jax.tree.map(lambda *parts: np.concatenate(parts), *[record[1] for _, record in pieces])
-    return History(played + np.cumsum(gaps), scores, *rounds)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_fair.checks import check_count
-from fedjax_fair.run import History, as_key, bar, chunks, join, play
+from fedjax_fair.history import History, join
+from fedjax_fair.run import as_key, bar, chunks, play
 from fedjax_fair.types import Simulation
 
 Build = Callable[..., Simulation]

@@ -294,3 +294,16 @@ def test_a_run_in_double_precision(model):
         assert history.loss.dtype == np.float64
         assert jax.tree.leaves(state.params)[0].dtype == (np.float64 if model is linear else np.float32)
         assert np.isfinite(history.loss).all()
+
+
+def test_a_history_is_a_data_frame_in_one_call(whole, monkeypatch):
+    _, history = whole
+    frame = history.to_pandas()
+    assert [*frame.columns] == ["round", "split", "client", "accuracy", "loss"]
+    assert len(frame) == 2 * len(history.rounds) * len(SIZES)
+    one = frame[(frame["round"] == 4) & (frame["split"] == "test") & (frame["client"] == 3)]
+    assert one["accuracy"].item() == history.scores["test"].accuracy[1, 3]
+    assert one["loss"].item() == history.scores["test"].loss[1, 3]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ValueError, match=r"pip install 'fedjax-fair\[pandas\]'"):
+        history.to_pandas()

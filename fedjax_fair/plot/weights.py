@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedjax_fair.checks import check_count
+from fedjax_fair.history import History
 from fedjax_fair.plot.style import legend_above, named, new_axes, paper, style
-from fedjax_fair.run import History
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
