@@ -1,4 +1,4 @@
-"""The command line: ``fedjax-fair list | run | compare | reproduce``."""
+"""The command line: ``fedjax-fair list | run | compare | report | reproduce``."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedjax_fair.command import Listing, Reproduction, read_command
+from fedjax_fair.command import Listing, Reporting, Reproduction, read_command
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -36,6 +36,9 @@ def act(given: list[str]) -> None:
         experiment, rules = read_command(words)
         if isinstance(experiment, Listing):
             show_list(experiment)
+            return
+        if isinstance(experiment, Reporting):
+            write_report(experiment)
             return
         if isinstance(experiment, Reproduction):
             reproduce(experiment)
@@ -201,6 +204,19 @@ def show_list(listing: Listing) -> None:
             print(f"{title}\n" + "\n".join(cards.as_text(cards.card(factory), width) for factory in asked) + "\n")
     if not listing.names:
         print(f"Datasets: {', '.join(DATASETS)}")
+
+
+def write_report(asked: Reporting) -> None:
+    """Write the page of a results folder.
+
+    Raises:
+      ValueError: no folder named, no results in it, or a page that cannot be written.
+    """
+    from fedjax_fair.report import report
+
+    if not asked.folder:
+        raise ValueError("report takes the folder of results that run or compare left, got nothing")
+    print(f"Report in {report(Path(asked.folder), asked.out)}")
 
 
 def reproduce(asked: Reproduction) -> None:

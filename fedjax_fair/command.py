@@ -35,6 +35,16 @@ class Listing:
 
 
 @dataclasses.dataclass(frozen=True)
+class Reporting:
+    """Turn a results folder into one HTML page with its tables, figures and configuration inside."""
+
+    folder: tyro.conf.Positional[str] = ""
+    """Where run or compare left its results, such as runs/synthetic-20260101-120000."""
+    out: Path | None = None
+    """The page; by default report.html in the folder."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Reproduction:
     """Repeat a table or figure of a paper; needs a checkout of the project, where the studies are."""
 
@@ -73,7 +83,7 @@ def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
     commands = {
         name: Annotated[kind, tyro.conf.subcommand(name, default=defaults[name])] for name, kind in classes.items()
     }
-    others: dict[str, Any] = {"list": Listing, "reproduce": Reproduction}
+    others: dict[str, Any] = {"list": Listing, "report": Reporting, "reproduce": Reproduction}
     choice: Any = Union[
         (*commands.values(), *(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in others.items()))
     ]
@@ -93,7 +103,7 @@ def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
         explain(given, defaults | {name: kind() for name, kind in others.items()})
         raise ValueError(sentence(complaint.getvalue())) from None
     print(complaint.getvalue(), end="", file=sys.stderr)
-    if isinstance(experiment, Listing | Reproduction):
+    if isinstance(experiment, Listing | Reporting | Reproduction):
         return experiment, ()
     return experiment, (experiment.aggregator,) if hasattr(experiment, "aggregator") else experiment.algorithms
 
@@ -118,10 +128,11 @@ def explain(given: list[str], defaults: dict[str, Any]) -> None:
             uses.append((flag, [value] if equals else []))
         else:
             uses[-1][1].append(word)
-    positional = {"list": len(uses[0][1]), "reproduce": 1}.get(command, 0)
+    positional = {"list": len(uses[0][1]), "report": 1, "reproduce": 1}.get(command, 0)
     for stray in uses[0][1][positional:]:
-        if command == "reproduce":
-            raise ValueError(f"reproduce takes one study, got {' '.join(uses[0][1])}")
+        if positional:
+            one = {"report": "folder", "reproduce": "study"}[command]
+            raise ValueError(f"{command} takes one {one}, got {' '.join(uses[0][1])}")
         raise ValueError(f"{command} takes flags, or first a settings file that ends in .toml, got {stray!r}")
     for flag, words in uses[1:]:
         plain = flag.replace("_", "-")
@@ -136,7 +147,7 @@ def flags(default: Any, prefix: str = "--") -> dict[str, Any]:
     """Every flag that sets a field of the dataclass instance ``default``, with the field's type."""
     found: dict[str, Any] = {"--help": bool, "-h": bool}
     for field in dataclasses.fields(default):
-        if field.name in ("names", "study"):  # positional
+        if field.name in ("names", "study", "folder"):  # positional
             continue
         name, value = field.name.replace("_", "-"), getattr(default, field.name)
         if dataclasses.is_dataclass(value):

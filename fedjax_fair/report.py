@@ -1,0 +1,149 @@
+"""A results folder as one HTML page that opens anywhere: tables, figures, configuration and command, all inside."""
+
+import base64
+import io
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedjax_fair import plot
+from fedjax_fair.history import History
+from fedjax_fair.results import COLUMNS, write_atomically
+from fedjax_fair.types import Evaluation
+
+STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 0 auto; padding: 1rem; color: #1a1a1a; }
+h1 { font-size: 1.6rem; margin: .5rem 0; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #ddd; }
+th:first-child, td:first-child { text-align: left; }
+td small { color: #666; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1.5rem; }
+figure { margin: 0; } figure img { width: 100%; } figcaption { font-size: .9rem; color: #444; }
+pre { background: #f5f5f5; padding: .75rem; white-space: pre-wrap; overflow-wrap: anywhere; font-size: .85rem; }
+"""
+LEGEND = (
+    "Clients' test accuracy, mean ± standard deviation over the seeds: its mean, variance, mean of the worst and "
+    "best 5 % of clients, Gini coefficient, Jain's index; peak is the mean accuracy at its best evaluation."
+)
+
+
+def report(folder: Path, out: Path | None = None) -> Path:
+    """Write the page of a results folder, by default ``FOLDER/report.html``.
+
+    Raises:
+      ValueError: no results there, damaged ones, or a place that cannot be written.
+    """
+    try:
+        summary = json.loads((folder / "summary.json").read_text())
+        with np.load(folder / "history.npz") as arrays:
+            history = {name: arrays[name] for name in arrays.files}
+        config = (folder / "config.toml").read_text()
+        page = render(summary, history, config)
+    except FileNotFoundError as error:
+        raise ValueError(f"folder {folder} holds no results: no {Path(error.filename).name}") from error
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise ValueError(f"folder {folder} holds damaged results: {type(error).__name__}: {error}") from error
+    place = folder / "report.html" if out is None else out
+    try:
+        write_atomically(place, page)
+    except OSError as error:
+        raise ValueError(f"out {place} cannot be written: {error.strerror}") from error
+    return place
+
+
+def render(summary: dict[str, Any], arrays: dict[str, np.ndarray], config: str) -> str:
+    """The page of what ``results.write`` keeps."""
+    rules = [*summary["rules"]]
+    honest = arrays.get("honest")
+    title = f"{', '.join(rules[:4])}{' and others' if len(rules) > 4 else ''}"
+    seeds = len(next(iter(summary["rules"].values()))["accuracy"]["per_seed"])
+    rounds = int(arrays[f"{rules[0]}/ids"].shape[1])
+    clients = int(arrays[f"{rules[0]}/accuracy"].shape[-1])
+    judged = "" if honest is None else f" Judged by the {int(honest.sum())} honest clients."
+    intro = f"{clients} clients, {summary['cohort']} a round, {rounds} rounds, {seeds} seeds, {summary['model']}."
+    figures = "".join(figure(escape(caption), embedded(draw)) for caption, draw in drawings(rules, arrays))
+    made = {key: value for key, value in summary.items() if key not in ("rules", "versions", "command")}
+    about = "\n".join(f"{key}: {value}" for key, value in {**made, **summary["versions"]}.items())
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+        f'content="width=device-width, initial-scale=1"><title>{escape(title)}</title><style>{STYLE}</style></head>'
+        f"<body><h1>{escape(title)}</h1><p>{escape(intro + judged)}</p>"
+        f'<h2>After the last round</h2><div class="wide">{table(summary["rules"])}</div>'
+        f"<p>{LEGEND}</p>"
+        f'<h2>Figures</h2><div class="figures">{figures}</div>'
+        f"<h2>Command</h2><pre>{escape(summary['command'])}</pre>"
+        f"<h2>Configuration</h2><pre>{escape(config)}</pre>"
+        f"<h2>Made with</h2><pre>{escape(about)}</pre></body></html>\n"
+    )
+
+
+def figure(caption: str, source: str) -> str:
+    """One figure with its caption."""
+    return f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
+
+
+def table(rules: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """A row per rule, a column per measure."""
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in ("rule", *COLUMNS.values()))
+    rows = []
+    for rule, measures in rules.items():
+        cells = []
+        for name in COLUMNS:
+            digits = 3 if name in ("gini", "jain") else 1
+            mean, std = measures[name]["mean"], measures[name]["std"]
+            shown = "–" if mean is None else f"{mean:.{digits}f}"
+            spread = f" <small>± {std:.{digits}f}</small>" if std and mean is not None else ""
+            cells.append(f"<td>{shown}{spread}</td>")
+        rows.append(f"<tr><td>{escape(rule)}</td>{''.join(cells)}</tr>")
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def drawings(rules: list[str], arrays: dict[str, np.ndarray]) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Captions, and what draws the figure."""
+    who = arrays.get("honest", slice(None))
+    accuracy = {rule: arrays[f"{rule}/accuracy"][..., who] for rule in rules}  # [seeds, T, N]
+    last = {rule: a[:, -1] for rule, a in accuracy.items()}
+    course = {rule: (arrays[f"{rule}/rounds"], a) for rule, a in accuracy.items()}
+    yield "Lorenz curves of the clients' accuracies", lambda: plot.lorenz(last)
+    yield "Accuracy from the worst served client to the best", lambda: plot.sorted_accuracy(last)
+    yield "Clients by accuracy", lambda: plot.client_histogram(last)
+    yield "Mean accuracy and variance over the rounds", lambda: plot.accuracy_and_fairness(course)
+    if len(rules) > 1:
+        ten = {rule: a[:, -10:] for rule, a in accuracy.items()}
+        yield (
+            "Fairness against accuracy, mean over the last ten evaluations; crosses are 95 % confidence intervals",
+            lambda: plot.frontier(ten),
+        )
+    clients = next(iter(accuracy.values())).shape[-1] if isinstance(who, slice) else len(who)
+    first = {rule: _first_seed(rule, arrays) for rule in rules}
+    yield "How often clients took part, first seed", lambda: plot.selections(first, clients)
+    for rule, history in first.items():
+        yield f"Coefficients of {rule}, first seed", partial(plot.coefficients, history, clients)
+
+
+def _first_seed(rule: str, arrays: dict[str, np.ndarray]) -> History:
+    ids, coef, active, accuracy, loss = (
+        arrays[f"{rule}/{field}"][0] for field in ("ids", "coef", "active", "accuracy", "loss")
+    )
+    none = np.zeros(len(ids), int)
+    return History(
+        arrays[f"{rule}/rounds"], {"test": Evaluation(accuracy, loss)}, ids, coef, active, None, none, none
+    )
+
+
+def embedded(draw: Callable[[], Any]) -> str:
+    """A drawing as a data address: vectors, so that it is sharp at any width."""
+    drawn = draw()
+    ax = drawn[0] if isinstance(drawn, tuple) else drawn
+    buffer = io.BytesIO()
+    with plot.paper():
+        ax.get_figure(root=True).savefig(buffer, format="svg", metadata={"Date": None})
+    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
