@@ -35,6 +35,7 @@ from fedjax_fair.aggregators import (
     term,
 )
 from fedjax_fair.averaging import average_iterates, averaged
+from fedjax_fair.check_rule import check_rule
 from fedjax_fair.data import FederatedData, partition
 from fedjax_fair.history import History
 from fedjax_fair.local import local_sgd
@@ -87,6 +88,7 @@ __all__ = [
     "average_iterates",
     "averaged",
     "callbacks",
+    "check_rule",
     "cpow_d",
     "data",
     "defences",

@@ -93,7 +93,9 @@ def table(runs: Mapping[str, History | list[History]], clients: np.ndarray | Non
     for rule, measures in measured.items():
         cells = [_spread(measures[key], 3 if key in ("gini", "jain") else 1) for key in COLUMNS]
         made.add_row(rule, *cells, *(f"{measures[key].mean():.0f}" for key in (COST if costly else ())))
-    console = Console(width=1000, file=StringIO())  # never cut: a terminal that is too narrow wraps
+    console = Console(
+        width=1000, file=StringIO(), force_jupyter=False, color_system=None
+    )  # never cut: a terminal that is too narrow wraps
     with console.capture() as captured:
         console.print(made)
     return (

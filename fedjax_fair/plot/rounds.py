@@ -15,6 +15,7 @@ from fedjax_fair.plot.style import (
     legend_above,
     named,
     new_axes,
+    new_figure,
     pair_of,
     paper,
     series_of,
@@ -63,8 +64,6 @@ def accuracy_and_fairness(curves: Curves, band: str = "range") -> "tuple[Axes, A
 
     Returns the Axes of the two panels, stacked on one figure; ``band`` as in :func:`over_rounds`.
     """
-    from matplotlib.figure import Figure
-
     means, variances = {}, {}
     for name, pair in named(curves).items():
         rounds, acc = pair_of(name, pair)
@@ -73,7 +72,7 @@ def accuracy_and_fairness(curves: Curves, band: str = "range") -> "tuple[Axes, A
         check_accuracy(name, acc)
         means[name] = rounds, 100 * np.asarray(metrics.mean(acc))
         variances[name] = rounds, np.asarray(metrics.variance(acc))
-    above, below = Figure((WIDTH, 3.7), layout="constrained").subplots(2, sharex=True)
+    above, below = new_figure(WIDTH, 3.7).subplots(2, sharex=True)
     draw_rounds(means, "Mean accuracy (%)", band, above).set_xlabel("")
     legend_above(above, grow=True)
     draw_rounds(variances, "Variance over clients (%²)", band, below)

@@ -1,5 +1,6 @@
 """What all figures share: size, colours, dashes, the checks of what they are given, and saving."""
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,11 +47,22 @@ def paper() -> Iterator[None]:
         yield
 
 
-def new_axes(ax: "Axes | None", height: float) -> "Axes":
-    """``ax``, or new ones as wide as a column."""
+def new_figure(width: float, height: float) -> "Figure":
+    """A figure outside pyplot that a notebook shows all the same."""
     from matplotlib.figure import Figure
 
-    return Figure((WIDTH, height), layout="constrained").add_subplot() if ax is None else ax
+    class Shown(Figure):
+        def _repr_png_(self) -> bytes:
+            buffer = io.BytesIO()
+            self.savefig(buffer, format="png", dpi=150)
+            return buffer.getvalue()
+
+    return Shown((width, height), layout="constrained")
+
+
+def new_axes(ax: "Axes | None", height: float) -> "Axes":
+    """``ax``, or new ones as wide as a column."""
+    return new_figure(WIDTH, height).add_subplot() if ax is None else ax
 
 
 def style(i: int) -> dict[str, Any]:

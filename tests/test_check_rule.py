@@ -1,0 +1,48 @@
+"""``check_rule`` passes every stock rule and finds what is wrong with a user's."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import fedjax_fair as ff
+from fedjax_fair import registry
+
+
+@pytest.mark.parametrize("name", ["fedavg", "qfedavg", "fedmaba", "aaggff_d", "fedfv"])
+def test_stock_rules_keep_their_promises(name):
+    said = ff.check_rule(registry.make_rule(name, learning_rate=0.1))
+    assert said.startswith("keeps its promises; reads ")
+    assert ("nonnegative and sum to 1" in said) == (name not in ("qfedavg", "fedfv"))
+
+
+def rule(weigh, init=lambda sizes, key: ()):
+    return ff.Aggregator(init, weigh)
+
+
+def even(report):
+    return jnp.where(report.active, 1.0, 0.0) / report.active.sum()
+
+
+BROKEN = {
+    "gives one coefficient a slot": lambda s, r, k: (even(r)[:-1], s),
+    "keeps the form of its state": lambda s, r, k: (even(r), r.loss),
+    "gives finite coefficients with everybody": lambda s, r, k: (even(r) / 0, s),
+    "gives finite coefficients with an absent client": lambda s, r, k: (even(r) / r.active, s),
+    "gives the inactive 0": lambda s, r, k: (r.loss / r.loss.sum(), s),
+    "does not mind the order of the slots": lambda s, r, k: (even(r) * jnp.arange(5.0), s),
+    "does not look at inactive slots": lambda s, r, k: (even(r) * r.loss.mean(), s),
+    "is the same under jit": lambda s, r, k: (even(r) * (2.0 if isinstance(r.loss, jax.core.Tracer) else 1.0), s),
+}
+
+
+@pytest.mark.parametrize("promise", BROKEN)
+@pytest.mark.filterwarnings("ignore:.*Tracer")
+def test_a_broken_promise_is_named(promise):
+    with pytest.raises(ValueError, match=f"rule must be one that {promise}"):
+        ff.check_rule(rule(BROKEN[promise]))
+
+
+def test_the_cohort_must_leave_room_to_shuffle():
+    with pytest.raises(ValueError, match="cohort must be from 3 to the 8 clients, got 2"):
+        ff.check_rule(ff.fedavg(), cohort=2)
+    assert "reads loss" in ff.check_rule(ff.aaggff_s(), cohort=8)
