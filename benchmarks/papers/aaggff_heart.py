@@ -9,6 +9,7 @@ lower Gini at an equal mean.
 """
 
 import csv
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import optax
 
 import fedjax_fair as ff
 from benchmarks.papers.common import Column, Found, Measured, Row, keep, table
+from fedjax_fair.results import to_json, write_atomically
 
 CDFS = ("weibull", "exponential", "frechet", "normal", "gumbel", "logistic")
 COLUMNS = {"accuracy": Column("mean %"), "worst": Column("worst %"), "best": Column("best %")} | {
@@ -89,23 +91,40 @@ def compare(
     simulation_of: Callable[[int], Callable[[Any], ff.Simulation]],
     seeds: int,
     rounds: int,
+    parts: Path,
     tails: tuple[str, str] | None = None,
 ) -> Found:
-    """Every rule at its best point; AAggFF's six distributions each besides."""
+    """Every rule at its best point; AAggFF's six distributions each besides. A seed that is done is read again."""
     found: Found = {}
     for seed in range(seeds):
-        simulate = simulation_of(seed)
-        for name, (rule, grid) in systems.items():
-            best, every = chosen(simulate, rule, grid, seed, rounds, tails)
-            found.setdefault(name, []).append(best)
-            for cdf, at in zip(grid.get("cdf", ()), every):
-                found.setdefault(f"{name}, {cdf}", []).append(at)
-        jax.clear_caches()  # a process may hold only so many programs
-        print(
-            f"seed {seed + 1} of {seeds}: " + ", ".join(f"{n} {found[n][-1]['gini']:.2f}" for n in systems),
-            flush=True,
-        )
+        settings = {"rounds": rounds, "systems": [*systems], "version": ff.__version__}
+        place = parts / f"{simulation_of.__name__}-{seed}.json"
+        kept = json.loads(place.read_text()) if place.exists() else {}
+        if kept.get("settings") != settings:
+            kept = {"settings": settings, "found": one_seed(systems, simulation_of(seed), seed, rounds, tails)}
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(place, to_json(kept))
+            jax.clear_caches()  # a process may hold only so many programs
+        for name, measured in kept["found"].items():
+            found.setdefault(name, []).append(measured)
+        told = ", ".join(f"{name} {found[name][-1]['gini']:.2f}" for name in systems)
+        print(f"{place.stem}, Gini: {told}", flush=True)
     return found
+
+
+def one_seed(
+    systems: Mapping[str, tuple[Rule, Grid]],
+    simulate: Callable[[Any], ff.Simulation],
+    seed: int,
+    rounds: int,
+    tails: Any,
+) -> dict[str, Measured]:
+    """Every row of one partition and seed."""
+    rows = {}
+    for name, (rule, grid) in systems.items():
+        rows[name], every = chosen(simulate, rule, grid, seed, rounds, tails)
+        rows |= {f"{name}, {cdf}": at for cdf, at in zip(grid.get("cdf", ()), every)}
+    return rows
 
 
 def in_hospitals(seed: int) -> Callable[[Any], ff.Simulation]:
@@ -138,9 +157,10 @@ def on_devices(seed: int) -> Callable[[Any], ff.Simulation]:
 
 def run(quick: bool, out: Path) -> None:
     seeds, rounds = ([2, 1], [100, 100]) if quick else ([10, 3], [200, 500])
-    silo = compare(SILO, in_hospitals, seeds[0], rounds[0])
+    parts = out / "aaggff-heart.parts"
+    silo = compare(SILO, in_hospitals, seeds[0], rounds[0], parts)
     few = {name: DEVICES[name] for name in ("FedAvg", "AAggFF-D (paper)")} if quick else DEVICES
-    device = compare(few, on_devices, seeds[1], rounds[1], tails=("worst10", "best10"))
+    device = compare(few, on_devices, seeds[1], rounds[1], parts, tails=("worst10", "best10"))
     text = ""
     for heading, found in (
         ("Heart, four hospitals (worst and best: the single hospital):", silo),
