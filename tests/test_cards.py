@@ -1,9 +1,11 @@
 """What ``list`` and the docs say of every rule, selector, objective, model and partition."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+import fedjax_fair as ff
 from fedjax_fair import registry
 from fedjax_fair.cards import GROUPS, as_markdown, as_text, card, cards
 from fedjax_fair.cli import main
@@ -69,3 +71,15 @@ def test_the_tables_of_the_page_have_a_row_for_everything_and_even_columns():
     assert [len(table) - 2 for table in tables] == [len(group) for group in GROUPS.values()]
     for table in tables:
         assert len({row.replace(r"\|", "").count("|") for row in table}) == 1
+
+
+@pytest.mark.parametrize("signal", ["loss", "train_loss", "train_loss_std", "accuracy"])
+def test_the_page_on_losses_names_exactly_the_rules_that_read_each(signal):
+    page = (Path(__file__).parents[1] / "docs" / "losses.md").read_text()
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| `report.{signal}` |")]
+    named = set(re.findall(r"`(\w+)`", row.split("|")[4]))
+    rules = {name: registry.make_rule(name, learning_rate=0.1) for name in registry.AGGREGATORS}
+    selectors = {name: factory(2) for name, factory in registry.SELECTORS.items()}
+    reading = {name for name, rule in rules.items() if signal in ff.reads(rule, n_clients=4)}
+    observing = {name for name, s in selectors.items() if signal in ff.reads(ff.fedavg(), s, n_clients=4, cohort=2)}
+    assert named == reading | observing
