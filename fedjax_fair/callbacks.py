@@ -90,19 +90,19 @@ def tensorboard(folder: str | Path) -> Callback:
         from tensorboardX import SummaryWriter
     except ImportError as error:
         raise ValueError("tensorboard needs tensorboardX: pip install 'fedjax-fair[tensorboard]'") from error
-    writers: list[Any] = []  # one for all chunks: files are named by the second
     written: set[int] = set()
 
     def write(state: SimState, history: History) -> None:
         rows = lines(history)
-        if not writers:  # a resumed run writes what was before anew, and TensorBoard leaves the old out
-            writers.append(SummaryWriter(str(folder), purge_step=rows[0]["round"]))
-        for row in rows:
-            if row["round"] not in written:
-                written.add(row["round"])
-                for name, value in row.items():
-                    writers[0].add_scalar(name, value, row["round"])
-        writers[0].flush()
+        # A resumed run writes what was before anew, and TensorBoard leaves the old out. A file for every chunk, for
+        # only closing one waits until all is in it; with a suffix, for names count by the second.
+        purge = None if written else rows[0]["round"]
+        with SummaryWriter(str(folder), purge_step=purge, filename_suffix=f".{rows[-1]['round']}") as writer:
+            for row in rows:
+                if row["round"] not in written:
+                    written.add(row["round"])
+                    for name, value in row.items():
+                        writer.add_scalar(name, value, row["round"])
 
     return write
 
