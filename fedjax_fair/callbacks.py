@@ -108,8 +108,11 @@ def tensorboard(folder: str | Path) -> Callback:
 
 
 def together(*callbacks: Callback) -> Callback:
-    """Call each in turn, all of them every time; stop when any of them says so."""
+    """Call each in turn, all of them every time; stop when any of them says so.
 
+    Raises:
+      ValueError: something among them that cannot be called.
+    """
     for callback in callbacks:
         if not callable(callback):
             raise ValueError(f"together takes functions of the state and the history, got {callback!r}")

@@ -3,7 +3,8 @@
 :func:`clip_updates`, :func:`median`, :func:`trimmed_mean` and :func:`clip_and_noise` are server transforms: chain
 them before the server optimiser, ``optax.chain(ff.defences.clip_updates(1.), optax.sgd(1.))``. They read the
 round's ``report``, the rule's ``coef`` and a ``key``, which ``simulation`` hands to every server optimiser, and
-make the aggregate anew: what an earlier transform did to it (``fedfv`` with ``tau > 0`` has one) is lost.
+make the aggregate anew, so each comes first; ``simulation`` refuses it after another transform (``fedfv`` with
+``tau > 0`` has one), and one with no optimiser behind it.
 :func:`clip_losses` wraps a rule, which then hears no loss far above the others'.
 """
 
@@ -165,17 +166,17 @@ def _made(name: str, g: Params, sent: dict[str, Any], aggregate: Params) -> Para
         if not is_among(g, trail[:1]):
             raise ValueError(
                 f"{name} makes the aggregate anew and undoes what was done before: in server_optimizer it comes "
-                "first, ahead of optimisers and other defences"
+                "first, ahead of optimisers and other defences, and it does not go with fedfv's memory (tau > 0)"
             )
         trail.append(aggregate)
     return aggregate
 
 
-def check_descends(server: Any, params: Params) -> None:
-    """A server optimiser moves against the aggregate: it does not hand on what it, or a defence's, was given.
+def check_descends(server: Any, params: Params, cohort: int) -> None:
+    """What the server does with the aggregate, a rule's own transform included, ends in a step against it.
 
     Raises:
-      ValueError: nothing after a defence descends, or a defence is not the first.
+      ValueError: what a defence or the round made is handed on as it is, or a defence is not the first.
     """
 
     def trace(report: Report, params: Params, key: Key) -> Params:
@@ -190,7 +191,7 @@ def check_descends(server: Any, params: Params) -> None:
             )
         return moved
 
-    report = jax.eval_shape(lambda p: toy_report(1, p), params)
+    report = jax.eval_shape(lambda p: toy_report(cohort, p), params)
     jax.eval_shape(trace, report, params, jax.random.key(0))
 
 

@@ -116,13 +116,15 @@ def simulation(
     example = jax.eval_shape(lambda: data.take(jnp.zeros((1,), jnp.int32))[0])
     shapes = jax.eval_shape(net.init, jax.random.key(0), example)
     setup.check_outputs(net, shapes, data, loss, metric)
-    server_optimizer = optax.sgd(1.0) if server_optimizer is None else server_optimizer
-    check_descends(server_optimizer, shapes)
     setup.check_weigh(method.aggregator, data.n_clients, selector.cohort, shapes)
     read = reads(method, selector, n_clients=data.n_clients, cohort=selector.cohort, params=shapes)
     if "accuracy" in read and not data.validation.rows.shape[0]:
         raise ValueError("the rule reads accuracy, but the data has no validation split: give split a second share")
-    server = optax.chain(server_transform(method, data.n_clients, selector.cohort), server_optimizer)
+    server = optax.chain(
+        server_transform(method, data.n_clients, selector.cohort),
+        optax.sgd(1.0) if server_optimizer is None else server_optimizer,
+    )
+    check_descends(server, shapes, selector.cohort)
     weigh, update = setup.computing("highest", method.aggregator.weigh), setup.computing("highest", server.update)
     largest, largest_validation = int(data.sizes.max()), int(np.asarray(data.validation.size).max())
     equal = bool((data.sizes == largest).all())  # then the number of local steps is static

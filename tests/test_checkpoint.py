@@ -17,6 +17,7 @@ import optax
 import pytest
 import toy
 from numpy.testing import assert_array_equal
+from tensorboardX.proto.event_pb2 import Event
 
 import fedjax_fair as ff
 from fedjax_fair import checkpoint as checkpoints
@@ -340,10 +341,6 @@ def test_the_stream_holds_every_evaluation_once(ending, tmp_path):
 
 
 def test_tensorboard_holds_every_evaluation(tmp_path):
-    record = pytest.importorskip("tensorboardX.record_writer")
-    assert record
-    from tensorboardX.proto.event_pb2 import Event
-
     def points():
         found = set()
         for path in tmp_path.glob("events*"):

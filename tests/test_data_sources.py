@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from toy import need_data
 
 from fedjax_fair.data import load, load_arrays, partition
 from fedjax_fair.data.cache import cached
@@ -23,16 +24,9 @@ def cache(tmp_path_factory):
         yield path
 
 
-def need(name):
-    root = os.environ.get("TFDS_DATA_DIR")
-    if not root or not list(Path(root).expanduser().glob(f"{name}/*/dataset_info.json")):
-        missing = pytest.fail if os.environ.get("REQUIRE_DATA") == "1" else pytest.skip
-        missing(f"TFDS_DATA_DIR has no prepared {name}")
-
-
 @pytest.fixture
 def fashion(cache):
-    need("fashion_mnist")
+    need_data("fashion_mnist")
     return load_arrays("fashion_mnist")
 
 
@@ -84,7 +78,7 @@ def test_three_clothes(fashion):
 
 
 def test_cifar10(cache):
-    need("cifar10")
+    need_data("cifar10")
     x, y, x_test, y_test = load_arrays("cifar10")
     assert x.shape == (50000, 32, 32, 3)
     assert x_test.shape == (10000, 32, 32, 3)
@@ -110,7 +104,7 @@ def test_a_missing_dataset_says_how_to_prepare_it(tmp_path, monkeypatch, caplog)
 
 
 def test_another_format_is_named(tmp_path):
-    need("cifar10")
+    need_data("cifar10")
     source = next(Path(os.environ["TFDS_DATA_DIR"]).expanduser().glob("cifar10/*"))
     there = tmp_path / "cifar10" / source.name
     there.mkdir(parents=True)

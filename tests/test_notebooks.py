@@ -1,10 +1,12 @@
 """Every notebook runs from top to bottom, on few rounds, and is committed with what it printed and drew."""
 
 import json
-import os
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
+from toy import need_data
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 REAL = {"01_quickstart", "03_fairness_accuracy_frontier", "04_when_clients_lie", "05_groups_as_clients"}
@@ -16,9 +18,8 @@ def test_there_are_notebooks():
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_top_to_bottom(path, tmp_path):
-    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
-    if path.stem in REAL and "TFDS_DATA_DIR" not in os.environ:
-        pytest.skip("needs Fashion-MNIST: set TFDS_DATA_DIR")
+    if path.stem in REAL:
+        need_data("fashion_mnist")
     notebook = nbformat.read(path, as_version=4)
     parameters = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
     assert len(parameters) == 1

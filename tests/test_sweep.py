@@ -38,7 +38,7 @@ def play(**changes):
     return ff.sweep(build, **{"seeds": 2, "rounds": ROUNDS, "eval_every": EVERY, **changes})
 
 
-@pytest.mark.parametrize("side_by_side", [None, 1, 4])
+@pytest.mark.parametrize("side_by_side", [None, 1, 4, "auto"])
 def test_a_sweep_is_its_separate_runs(side_by_side):
     grid = {"eta_b": [0.1, 2.0], "lr": [0.05, 0.3]}
     done = play(grid=grid, side_by_side=side_by_side)
@@ -71,9 +71,9 @@ def test_all_numbers_and_seeds_are_one_program_which_serves_again():
 
 
 def test_words_and_whole_numbers_are_part_of_the_program():
-    done = play(grid={"m": [2, 3], "cdf": ["weibull"], "lr": [0.1]}, seeds=1)
-    assert len(done.histories) == 2
-    assert [history.ids.shape[1] for (history,) in done.histories] == [2, 3]
+    done = play(grid={"m": [2, 3], "cdf": ["weibull", "logistic"], "lr": [0.1]}, seeds=1)
+    assert len(done.histories) == 4
+    assert [history.ids.shape[1] for (history,) in done.histories] == [2] * 2 + [3] * 2
     for point, (history,) in zip(done.points, done.histories):
         assert_allclose(history.loss, run_alone(0, **point).loss, rtol=2e-5)
 

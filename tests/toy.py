@@ -1,8 +1,10 @@
 """Tiny federations, a model in two lines, and what the engine's tests measure compilations with."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -108,3 +110,11 @@ def flop_of(function, *args) -> float:
     """Floating-point operations of one call, loops counted once, after XLA has removed what nothing reads."""
     with optimized(True):
         return jax.jit(function).lower(*args).compile().cost_analysis()["flops"]
+
+
+def need_data(name: str) -> None:
+    """Skip the test where a dataset is not prepared; fail it where ``$REQUIRE_DATA`` is 1, as in the gate."""
+    root = os.environ.get("TFDS_DATA_DIR")
+    if not root or not list(Path(root).expanduser().glob(f"{name}/*/dataset_info.json")):
+        missing = pytest.fail if os.environ.get("REQUIRE_DATA") == "1" else pytest.skip
+        missing(f"TFDS_DATA_DIR has no prepared {name}")

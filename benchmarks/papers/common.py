@@ -93,10 +93,10 @@ def table(rows: Sequence[Row], found: Found, columns: Mapping[str, Column]) -> s
             cell = spread([seed[name] for seed in found[row.name]], digits)
             cells.append(cell + (f" [{row.printed[name]:.{digits}f}]" if name in row.printed else ""))
         lines.append(f"| {row.name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n" + PRINTED * any(row.printed for row in rows)
+    return "\n".join(lines) + "\n" + NOTE * any(row.printed for row in rows)
 
 
-PRINTED = "\nMean ± standard deviation over the seeds; in brackets what the paper prints.\n"
+NOTE = "\nMean ± standard deviation over the seeds; in brackets what the paper prints.\n"
 
 
 def spread(values: Sequence[float], digits: int) -> str:

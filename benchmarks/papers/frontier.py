@@ -15,14 +15,6 @@ from benchmarks.papers.common import ACCURACY, Row, fixed, keep, play, table
 from fedjax_fair import plot, registry
 
 LR = 0.1
-T975 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}  # Student's t, two-sided 95 %, by the number of seeds
-
-
-def interval(values: list[float]) -> tuple[float, float]:
-    """Mean and half the width of its 95 % confidence interval."""
-    if len(values) == 1:
-        return values[0], 0.0
-    return float(np.mean(values)), float(T975[len(values)] * np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
 @plot.paper()
@@ -50,26 +42,13 @@ def run(quick: bool, out: Path) -> None:
         return Row(name, fixed(build))
 
     rows = [row(name) for name in names]
-    found, _ = play(rows, out / "frontier.parts", seeds=seeds, rounds=rounds)
+    found, histories = play(rows, out / "frontier.parts", seeds=seeds, rounds=rounds)
     figure = Figure((2 * plot.WIDTH, 3.6), layout="constrained")
-    ax = figure.subplots()
-    for i, name in enumerate(names):
-        (x, dx), (y, dy) = (interval([seed[m] for seed in found[name]]) for m in ("accuracy", "variance"))
-        ax.errorbar(
-            x,
-            y,
-            dy,
-            dx,
-            color=plot.COLOURS[i % 7],
-            marker=plot.MARKERS[i % 6],
-            markersize=5,
-            linestyle="none",
-            elinewidth=0.7,
-            label=name,
-        )
-    ax.set(xlabel="Mean client accuracy (%)", ylabel="Variance over clients (%²)", yscale="log")
-    ax.spines[["top", "right"]].set_visible(False)
-    figure.legend(*ax.get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=7)
+    points = {name: np.stack([history.accuracy[-10:] for history in runs]) for name, runs in histories.items()}
+    ax = plot.frontier(points, ax=figure.subplots())
+    ax.get_legend().remove()
+    ax.set_yscale("log")
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside right center", frameon=False)
     plot.save(figure, out / "frontier.png")
     text = table(rows, found, ACCURACY) + "\n![Frontier](frontier.png)\n"
     keep(out, "frontier", {"quick": quick, "seeds": seeds, "rounds": rounds}, rows, found, text)

@@ -93,44 +93,11 @@ def fig3(quick: bool, out: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure((2 * plot.WIDTH, 2.2), layout="constrained")
-    rows = []
     for ax, (case, partition) in zip(figure.subplots(1, 3, sharey=True), CASES.items()):
-        data = ff.data.load("fashion_mnist", partition=partition, seed=0)
-        counts = np.zeros((5, 10), int)
-        owner, label = np.asarray(data.train.owner), np.asarray(data.y)[np.asarray(data.train.rows)]
-        np.add.at(counts, (owner, label), 1)
-        left = np.zeros(5)
-        for label in range(10):
-            ax.barh(
-                np.arange(5), counts[:, label], left=left, color=SHADES[label], edgecolor="white", linewidth=0.3
-            )
-            left += counts[:, label]
-        ax.set(title=case, xlabel="Training images", yticks=np.arange(5), yticklabels=range(1, 6))
-        ax.locator_params("x", nbins=4)
-        rows.append(Row(case, lambda seed: None))
-    figure.axes[0].set_ylabel("Client")
-    handles = [figure.axes[0].patches[5 * label] for label in range(10)]
-    figure.legend(handles, range(10), title="class", loc="outside right center", frameon=False, fontsize=7)
+        plot.partition(ff.data.load("fashion_mnist", partition=partition, seed=0), ax=ax)
+        ax.get_legend().remove()
+        ax.set(title=case, ylabel="" if ax is not figure.axes[0] else ax.get_ylabel())
+    figure.legend(*ax.get_legend_handles_labels(), title="class", loc="outside right center", frameon=False)
     plot.save(figure, out / "pgffl-fig3.png")
-    keep(
-        out,
-        "pgffl-fig3",
-        {"quick": quick, "seeds": 0, "rounds": 0},
-        rows,
-        {r.name: [] for r in rows},
-        "![Partitions](pgffl-fig3.png)\n",
-    )
-
-
-SHADES = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#444444",
-    "#E69F00",
-    "#56B4E9",
-    "#999999",
-    "#882255",
-    "#DDCC77",
-)
+    settings = {"quick": quick, "seeds": 0, "rounds": 0}
+    keep(out, "pgffl-fig3", settings, [], {}, "![Partitions](pgffl-fig3.png)\n")

@@ -37,7 +37,7 @@ STUDIES = {
     "ucbcs-fig2": Study("ucbcs_synthetic.fig2", "UCB-CS, Figure 2: clients' losses", "with table 1", "none"),
     "ucbcs-fig3": Study("ucbcs_fmnist.fig3", "UCB-CS, Figure 3", "25 min", "fashion_mnist"),
     "aaggff-heart": Study(
-        "aaggff_heart.run", "AAggFF on four hospitals, and on 100 devices", "20 min", "fashion_mnist"
+        "aaggff_heart.run", "AAggFF on four hospitals, and on 100 devices", "40 min", "fashion_mnist"
     ),
     "qffl-synthetic": Study("qffl_synthetic.run", "q-FFL, Table 1, Synthetic(1, 1)", "15 min", "none"),
     "qffl-open-question": Study(
@@ -53,6 +53,8 @@ def status(name: str) -> str:
     kept = settings_of(RESULTS / f"{name}.json")
     if kept is None or kept["quick"]:
         return "no full results yet"
+    if not kept["rounds"]:
+        return "drawn"
     return f"{kept['seeds']} seeds x {kept['rounds']} rounds"
 
 

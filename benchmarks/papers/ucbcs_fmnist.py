@@ -12,11 +12,9 @@ import optax
 
 import fedjax_fair as ff
 from benchmarks.papers.common import Column, Found, Measured, Row, fixed, keep, play, table
+from benchmarks.papers.strategies import STRATEGIES
 from fedjax_fair import plot
 
-STRATEGIES = {"rand": ff.size_proportional, "pow-d": ff.pow_d, "rpow-d": lambda m: ff.rpow_d(m, d=2 * m)} | {
-    "UCB-CS": ff.ucb_cs
-}
 COLUMNS = {"accuracy": Column("acc %"), "worst10": Column("worst 10 %"), "train_loss": Column("training loss", 3)}
 
 

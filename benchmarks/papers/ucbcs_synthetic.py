@@ -12,20 +12,16 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import PRINTED as PRINTED_NOTE
-from benchmarks.papers.common import Column, Found, Measured, Row, keep, play, spread
+from benchmarks.papers.common import NOTE, Found, Measured, Row, keep, play, spread
+from benchmarks.papers.strategies import STRATEGIES
 from fedjax_fair import plot
 
-STRATEGIES = {"rand": ff.size_proportional, "pow-d": ff.pow_d, "rpow-d": lambda m: ff.rpow_d(m, d=2 * m)} | {
-    "UCB-CS": ff.ucb_cs
-}
 COHORTS = (1, 2, 3)
 # Table I: Jain's index of the losses at m = 1, 2, 3
 PRINTED = {"rand": (0.43, 0.29, 0.66), "pow-d": (0.75, 0.89, 0.91)} | {
     "rpow-d": (0.32, 0.52, 0.39),
     "UCB-CS": (0.61, 0.61, 0.65),
 }
-COLUMNS = {"jain": Column("Jain of losses", 2), "loss": Column("global loss", 3)}
 ROUNDS = 800
 
 
@@ -83,7 +79,7 @@ def table1(quick: bool, out: Path) -> None:
         jain = [f"{spread([r['jain'] for r in of[m]], 2)} [{PRINTED[name][m - 1]:.2f}]" for m in COHORTS]
         loss = [spread([r["loss"] for r in of[m]], 3) for m in COHORTS]
         lines.append(f"| {name} | " + " | ".join(jain + loss) + " |")
-    keep(out, "ucbcs-table1", settings, rows, found, "\n".join(lines) + "\n" + PRINTED_NOTE)
+    keep(out, "ucbcs-table1", settings, rows, found, "\n".join(lines) + "\n" + NOTE)
 
 
 @plot.paper()

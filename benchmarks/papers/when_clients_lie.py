@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import Row, fixed, play
+from benchmarks.papers.common import Row, fixed, play, spread
 from fedjax_fair.plot import COLOURS, MARKERS, paper, save
 from fedjax_fair.results import about, to_json, write_atomically
 
@@ -57,7 +57,7 @@ def table(results: dict[str, dict[str, list]], shares: tuple[float, ...]) -> str
     lines.append("|---" * (2 + len(shares)) + "|")
     for name, by_measure in results.items():
         for measured, digits, heading in (("accuracy", 1, "acc %"), ("gini", 3, "Gini")):
-            cells = [f"{np.mean(v):.{digits}f} ± {np.std(v, ddof=1):.{digits}f}" for v in by_measure[measured]]
+            cells = [spread(values, digits) for values in by_measure[measured]]
             lines.append(f"| {name} | {heading} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
