@@ -87,7 +87,7 @@ def simulation(
       deploy: the model to evaluate, of a state; the last iterate by default, ``ff.averaged`` for the mean of all.
       client_block: how many clients train side by side: None for all, 1 for one after another, or a number
         in between. "auto": on a CPU one after another where the model has convolutions or the clients' sizes
-        differ much (vmapped clients all wait for the largest), else as many as have models of 8 MB together; on
+        differ much (vmapped clients all wait for the largest), else as many as have models of 256 kB together; on
         an accelerator all.
       eval_batch: examples per forward pass wherever all clients share a model.
       precision: of the models' matrix products where the hardware has a choice: "highest" is float32, "high"

@@ -171,9 +171,9 @@ def test_clients_in_blocks_of_any_size_train_the_same(data):
         (None, "cpu", (5, 5, 1, 32), (1, 1, 1, 40), None),
         (2, "gpu", (4, 3), (5, 5, 5, 5), 2),
         (4, "cpu", (4, 3), (5, 5, 5, 5), None),  # a block of everybody is no block
-        ("auto", "cpu", (512, 1024), (5, 5, 5, 5), 2),  # two models of 4 MB stay in cache
+        ("auto", "cpu", (128, 128), (5, 5, 5, 5), 2),  # two models of 128 kB stay in cache
         ("auto", "cpu", (4096, 1024), (5, 5, 5, 5), 1),
-        ("auto", "cpu", (300, 1024), (5, 5, 5, 5), 2),  # three would fit, but leave a last block of one
+        ("auto", "cpu", (80, 128), (5, 5, 5, 5), 2),  # three would fit, but leave a last block of one
         ("auto", "gpu", (1024, 1024), (5, 5, 5, 5), None),
     ],
 )

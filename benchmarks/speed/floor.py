@@ -3,13 +3,14 @@
 Of every layer and local step: the forward product, the kernel's gradient, the input's gradient (but the first
 layer's) and the kernel's update, in the shapes of the workload (convolutions as patches times kernel, the
 patches given), all in one jitted program. Left out: gathering, patches, pooling, softmax, random numbers, the
-average. Tried: all clients in batched products and one client after another, the steps looped and unrolled; the
-best counts.
+average. Tried: all clients in batched products and one client after another, kernels stored [in, out] and
+[out, in], the steps looped and unrolled; the best counts.
 """
 
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 
 from benchmarks.speed import contract, workloads  # isort: skip  (the clock starts here)
 
@@ -21,22 +22,24 @@ Arrays = list[Array]
 BATCHED_LIMIT = 4e9  # bytes of inputs; a batch that does not fit in memory is not the best
 
 
-def step(inputs: Arrays, carry: tuple[Arrays, Array], at: Array) -> tuple[tuple[Arrays, Array], None]:
+def step(turned: bool, inputs: Arrays, carry: tuple[Arrays, Array], at: Array) -> tuple[tuple[Arrays, Array], None]:
     """The products of one local step; ``at`` is 0, which the compiler cannot know."""
     kernels, kept = carry
     moved = []
     for i, (x, kernel) in enumerate(zip(inputs, kernels)):
-        outputs = x @ kernel  # stands for the gradient too: right shape, and changing from step to step
+        straight = kernel.T if turned else kernel
+        outputs = x @ straight  # stands for the gradient too: right shape, and changing from step to step
         if i > 0:
             # One element at a place known at run time only: the product is made, and not carried around.
-            kept += jax.lax.dynamic_slice(outputs @ kernel.T, (at, at), (1, 1))[0, 0]
-        moved.append(kernel - 1e-6 * (x.T @ outputs))
+            kept += jax.lax.dynamic_slice(outputs @ straight.T, (at, at), (1, 1))[0, 0]
+        moved.append(kernel - 1e-6 * (outputs.T @ x if turned else x.T @ outputs))
     return (moved, kept), None
 
 
-def local_steps(unroll: int, inputs: Arrays, kernels: Arrays, places: Array) -> tuple[Arrays, Array]:
+def local_steps(turned: bool, unroll: int, inputs: Arrays, kernels: Arrays, places: Array) -> tuple[Arrays, Array]:
     """All local steps of one client."""
-    return jax.lax.scan(partial(step, inputs), (kernels, jnp.zeros(())), places, unroll=unroll)[0]
+    kernels = [kernel.T for kernel in kernels] if turned else kernels
+    return jax.lax.scan(partial(step, turned, inputs), (kernels, jnp.zeros(())), places, unroll=unroll)[0]
 
 
 def candidates(work: workloads.Workload) -> dict[str, tuple[Callable, tuple]]:
@@ -50,8 +53,8 @@ def candidates(work: workloads.Workload) -> dict[str, tuple[Callable, tuple]]:
         together = [jnp.broadcast_to(x, (work.cohort, *x.shape)) + 0 for x in alone]
     else:
         together = None
-    for unroll in sorted({1, min(work.steps, 10)}):
-        one = partial(local_steps, unroll)
+    for turned, unroll in product((False, True), sorted({1, min(work.steps, 10)})):
+        one, how = partial(local_steps, turned, unroll), f"{'turned, ' * turned}unroll {unroll}"
 
         # The scales are arguments: clients that the compiler knows to be equal would be computed once.
         def client(inputs: Arrays, kernels: Arrays, places: Array, scale: Array, one: Callable = one) -> object:
@@ -60,10 +63,10 @@ def candidates(work: workloads.Workload) -> dict[str, tuple[Callable, tuple]]:
         def in_turn(inputs: Arrays, kernels: Arrays, places: Array, scales: Array, f: Callable = client) -> object:
             return jax.lax.map(partial(f, inputs, kernels, places), scales)
 
-        found[f"in turn, unroll {unroll}"] = (in_turn, (alone, starts, places, scales))
+        found[f"in turn, {how}"] = (in_turn, (alone, starts, places, scales))
         if together is not None:
             at_once = jax.vmap(client, in_axes=(0, None, None, 0))
-            found[f"batched, unroll {unroll}"] = (at_once, (together, starts, places, scales))
+            found[f"batched, {how}"] = (at_once, (together, starts, places, scales))
     return found
 
 
@@ -72,7 +75,9 @@ def check_products(work: workloads.Workload) -> None:
     shapes = workloads.products(work)
     inputs = [jnp.ones((m, k)) for m, k, _ in shapes]
     kernels = [jnp.ones((k, n)) for _, k, n in shapes]
-    compiled = jax.jit(step).lower(inputs, (kernels, jnp.zeros(())), jnp.zeros((), jnp.int32)).compile()
+    compiled = (
+        jax.jit(partial(step, False)).lower(inputs, (kernels, jnp.zeros(())), jnp.zeros((), jnp.int32)).compile()
+    )
     counted, expected = compiled.cost_analysis()["flops"], workloads.flop(work) / work.cohort / work.steps
     if counted < expected:
         raise RuntimeError(f"the compiler dropped products: {counted:.3g} of {expected:.3g} FLOP are left")

@@ -1,0 +1,138 @@
+"""Matrices turned during local training: only where the optimiser cannot tell, and then with the same result."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from numpy.testing import assert_allclose
+
+import fedjax_fair as ff
+from fedjax_fair import local
+from fedjax_fair.turned import is_entrywise, turn, worth_turning
+from fedjax_fair.types import Batch, Client
+
+SHAPES = {"kernel": jax.ShapeDtypeStruct((7, 3), jnp.float32), "bias": jax.ShapeDtypeStruct((3,), jnp.float32)}
+
+
+def by_fan_in():
+    """A rate that depends on the shape, as in some parametrisations: another one when turned."""
+    return optax.stateless(lambda g, _: jax.tree.map(lambda leaf: -0.1 * leaf / leaf.shape[0], g))
+
+
+def masked_by_a_matrix():
+    mask = np.tri(7, 3)
+    return optax.stateless(lambda g, _: {"kernel": g["kernel"] * mask, "bias": g["bias"]})
+
+
+ALIKE = {
+    "sgd": optax.sgd(0.1),
+    "momentum": optax.sgd(0.1, 0.9, nesterov=True),
+    "decaying": optax.sgd(optax.cosine_decay_schedule(0.1, 10)),
+    "adam": optax.adam(0.1),
+    "adamw": optax.adamw(0.1),
+    "adagrad": optax.adagrad(0.1),
+    "rmsprop": optax.rmsprop(0.1),
+    "lion": optax.lion(0.01),
+    "clipped by the norm": optax.chain(optax.clip_by_global_norm(0.1), optax.sgd(0.1)),
+    "if finite": optax.apply_if_finite(optax.sgd(0.1), 3),
+    "only the kernel": optax.masked(optax.sgd(0.1), {"kernel": True, "bias": False}),
+}
+NOT_ALIKE = {
+    "muon": optax.contrib.muon(0.1),
+    "sm3": optax.sm3(0.1),
+    "centred rows": optax.chain(optax.centralize(), optax.sgd(0.1)),
+    "noise": optax.chain(optax.add_noise(0.1, 0.1, 0), optax.sgd(0.1)),
+    "fan-in": by_fan_in(),
+    "a mask": masked_by_a_matrix(),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_an_optimiser_that_treats_entries_alike_is_recognised_and_does(name):
+    optimizer = ALIKE[name]
+    assert is_entrywise(optimizer, SHAPES)
+    keys = jax.random.split(jax.random.key(0), 2)
+    params, grads = ({n: jax.random.normal(k, s.shape) for n, s in SHAPES.items()} for k in keys)
+
+    def two_steps(params, grads):
+        state = optimizer.init(params)
+        for _ in range(2):
+            updates, state = optimizer.update(grads, state, params)
+            params = optax.apply_updates(params, updates)
+        return params
+
+    straight, across = two_steps(params, grads), turn(two_steps(turn(params), turn(grads)))
+    jax.tree.map(partial(assert_allclose, rtol=1e-6, atol=1e-7), straight, across)
+
+
+@pytest.mark.parametrize("name", NOT_ALIKE)
+def test_any_other_optimiser_sees_matrices_as_they_are(name):
+    assert not is_entrywise(NOT_ALIKE[name], SHAPES)
+
+
+def test_what_is_turned():
+    tree = {
+        "matrix": jnp.zeros((2, 3)),
+        "vector": jnp.zeros(4),
+        "filters": jnp.zeros((5, 5, 1, 2)),
+        "one": jnp.zeros(()),
+    }
+    assert jax.tree.map(jnp.shape, turn(tree)) == {**jax.tree.map(jnp.shape, tree), "matrix": (3, 2)}
+    assert jax.tree.map(jnp.shape, turn(turn(tree))) == jax.tree.map(jnp.shape, tree)
+    large = jax.eval_shape(turn, jax.ShapeDtypeStruct((2048, 1024), jnp.float32))
+    assert large.shape == (2048, 1024)
+
+
+def test_when_it_is_worth_it(monkeypatch):
+    assert worth_turning(optax.sgd(0.1), SHAPES, 10)
+    assert worth_turning(optax.sgd(0.1), SHAPES, jnp.int32(1))  # not known to the compiler
+    assert not worth_turning(optax.sgd(0.1), SHAPES, 3)
+    assert not worth_turning(optax.sgd(0.1), {"bias": SHAPES["bias"]}, 10)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert not worth_turning(optax.sgd(0.1), SHAPES, 10)
+
+
+@pytest.mark.parametrize("size", [24, jnp.int32(24), 22])
+@pytest.mark.parametrize("optimizer", [optax.sgd(0.2), optax.adam(0.05)])
+def test_local_training_is_the_same_turned_unrolled_or_neither(size, optimizer, monkeypatch):
+    """A small model takes both ways around; with both switched off, the plain loop."""
+    x = jax.random.normal(jax.random.key(1), (30, 7))
+    y = jnp.arange(30) % 3
+    net = ff.models.mlp((5,), classes=3)
+    start = net.init(jax.random.key(2), x[:1])
+
+    def loss(params, batch: Batch, anchor):
+        values = ff.losses.softmax_cross_entropy(net.apply(params, batch.x, None), batch.y)
+        return ff.proximal(0.1)(values, batch.mask, params, anchor), ff.erm(values, batch.mask, params, anchor)
+
+    def train():
+        trainer = ff.local_sgd(optimizer, epochs=3, batch_size=4, schedule=lambda r: 0.5)
+        client = Client(jnp.int32(0), jnp.arange(24), size, lambda rows: (x[rows], y[rows]))
+        return trainer(loss, start, client, jax.random.key(3), jnp.int32(1))
+
+    assert worth_turning(optimizer, start, 18)
+    assert local.is_small(start)
+    fast = jax.jit(train)()
+    monkeypatch.setattr(local, "worth_turning", lambda *given: False)
+    monkeypatch.setattr(local, "is_small", lambda params: False)
+    jax.tree.map(partial(assert_allclose, rtol=2e-5, atol=1e-6), fast, jax.jit(train)())
+
+
+def test_an_order_drawn_at_once_is_the_one_drawn_step_by_step():
+    trainer = ff.local_sgd(optax.sgd(0.1), epochs=3, batch_size=5)
+    for size in (1, 4, 5, 12):
+        client = Client(jnp.int32(0), jnp.arange(12), size, lambda rows: (rows, rows))
+        steps, order, _ = trainer._batches(client, jax.random.key(4))
+        _, one_by_one, _ = trainer._batches(client._replace(size=jnp.int32(size)), jax.random.key(4))
+        assert order.shape == (steps, 5)
+        assert np.array_equal(order, [one_by_one(k) for k in range(steps)])
+
+
+@pytest.mark.parametrize(
+    ("shapes", "small"), [([(60, 10), (10,)], True), ([(784, 200)], False), ([(5, 5, 1, 2)], False)]
+)
+def test_small_models_are_dense_and_below_2_to_the_15_parameters(shapes, small):
+    assert local.is_small([jnp.zeros(shape) for shape in shapes]) is small
