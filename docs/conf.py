@@ -5,7 +5,7 @@ from importlib.metadata import version as version_of
 project = "fedjax_fair"
 author = "The fedjax_fair authors"
 version = release = version_of("fedjax-fair")
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.xref_missing"]  # links out of the site, to notebooks and benchmarks in the repository

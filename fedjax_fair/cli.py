@@ -1,9 +1,8 @@
-"""The command line: ``fedjax-fair list | run | compare | report | reproduce``."""
+"""The command line: ``fedjax-fair list | run | compare | sweep | report | reproduce``."""
 
 import dataclasses
 import json
 import os
-import re
 import shlex
 import sys
 import time
@@ -43,8 +42,10 @@ def act(given: list[str]) -> None:
         if isinstance(experiment, Reproduction):
             reproduce(experiment)
             return
+        from fedjax_fair.training import train, train_grid
+
         plan, folder = set_up(experiment, rules, going_on, words[0])
-        train(plan, folder, ["fedjax-fair", *given])
+        (train_grid if words[0] == "sweep" else train)(plan, folder, ["fedjax-fair", *given])
     except ValueError as error:
         print(f"fedjax-fair: {error}", file=sys.stderr)
         sys.exit(2)
@@ -105,10 +106,14 @@ def set_up(
 ) -> tuple[Any, Path]:
     """Check everything, build the simulations, claim the results folder and that of the checkpoints."""
     from fedjax_fair.config import dump_toml
-    from fedjax_fair.experiment import prepare, without_effect
+    from fedjax_fair.experiment import prepare, prepare_sweep, without_effect
     from fedjax_fair.results import claim_folder, new_folder, to_json, write_atomically
 
-    plan = prepare(experiment, rules)
+    plan: Any
+    if command == "sweep":
+        plan = prepare_sweep(experiment, experiment.aggregator, experiment.grid)
+    else:
+        plan = prepare(experiment, rules)
     keep = experiment.checkpoint
     if keep is not None and not going_on and (keep / RESUME).exists():
         raise ValueError(
@@ -123,58 +128,14 @@ def set_up(
         folder = claim_folder(experiment.out, experiment.overwrite)
     for setting, reason in without_effect(experiment, rules):
         print(f"fedjax-fair: {setting} has no effect: {reason}", file=sys.stderr)
-    kept = dataclasses.replace(experiment, out=None, overwrite=False, checkpoint=None, cohort=plan.cohort)
+    kept = dataclasses.replace(
+        experiment, out=None, overwrite=False, quiet=False, json=False, checkpoint=None, cohort=plan.cohort
+    )
     write_atomically(folder / "config.toml", dump_toml(dataclasses.replace(kept, checkpoint_every=None)))
     if keep is not None and not going_on:
         write_atomically(keep / "config.toml", dump_toml(kept))
         write_atomically(keep / RESUME, to_json({"command": command, "out": str(folder.absolute())}))
     return plan, folder
-
-
-def train(plan: Any, folder: Path, command: list[str]) -> None:
-    """Run every rule on every seed; what is finished is on disk before the next rule starts."""
-    from rich.console import Console
-
-    from fedjax_fair.results import about, left_out, table, write, write_plots
-    from fedjax_fair.run import run
-
-    notes = Console(stderr=True, highlight=False, soft_wrap=True)
-    experiment, seeds, keep = plan.experiment, plan.experiment.seeds, plan.experiment.checkpoint
-    header = about(shlex.join(command)) | {
-        "model": plan.model_name,
-        "cohort": plan.cohort,
-        "precision": experiment.precision,
-    }
-    notes.print(
-        f"{experiment.dataset}: {plan.data.n_clients} clients, {plan.cohort} a round, {int(plan.data.sizes.sum())} "
-        f"training examples, {plan.model_name}"
-    )
-    runs: dict[str, list[Any]] = {}
-    for rule, sim in plan.simulations.items():
-        start, histories = time.perf_counter(), []
-        for seed in range(seeds):
-            bar = f"{rule}, seed {seed + 1} of {seeds}" if sys.stderr.isatty() else False
-            place = keep and keep / re.sub(r"[^\w.,=@-]+", "_", f"{len(runs)}-{rule}") / f"seed-{seed}"
-            _, history = run(
-                sim,
-                seed,
-                experiment.rounds,
-                eval_every=experiment.eval_every,
-                progress=bar,
-                checkpoint=place,
-                every=experiment.checkpoint_every,
-            )
-            histories.append(history)
-        runs[rule] = histories
-        write(folder, runs, header, plan.honest)
-        seconds = time.perf_counter() - start
-        notes.print(f"{rule}: {seeds} x {experiment.rounds} rounds in {seconds:.1f} s{left_out(histories)}")
-    print(table(runs, plan.honest))
-    if plan.honest is not None:
-        liars = int((~plan.honest).sum())
-        print(f"Judged by the {int(plan.honest.sum())} honest clients; {liars} do {experiment.fault}.")
-    write_plots(folder, runs, plan.honest)
-    notes.print(f"Results in {folder}")
 
 
 def show_list(listing: Listing) -> None:
@@ -187,7 +148,7 @@ def show_list(listing: Listing) -> None:
 
     from fedjax_fair import cards
     from fedjax_fair.checks import check_choice
-    from fedjax_fair.experiment import DATASETS
+    from fedjax_fair.parts import DATASETS
 
     if listing.markdown:
         if listing.names:

@@ -17,6 +17,12 @@ COMPARE = """Train several rules on the same data, seeds and initial models; pri
 fedjax-fair compare --resume FOLDER, without another flag, goes on with one that --checkpoint FOLDER kept.
 
 Settings may also come from a file: fedjax-fair compare SETTINGS.toml [flags]. Flags win over the file."""
+SWEEP = """Train one rule at every point of a grid, from every seed; print and keep a row per point.
+
+--grid q=.1,1.,5. lr=.05,.1 takes settings of the rule, and lr, lr_decay, server_lr, epochs, steps, batch_size or
+cohort. All numbers with a decimal point go through one compiled program; whole numbers and words compile one each.
+
+Settings may also come from a file: fedjax-fair sweep SETTINGS.toml [flags]. Flags win over the file."""
 RUN = """Train one rule; print and keep its results.
 
 fedjax-fair run --resume FOLDER, without another flag, goes on with a run that --checkpoint FOLDER kept.
@@ -72,9 +78,14 @@ def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
     one_type = Annotated[
         str, tyro.conf.arg(help="The rule, as name or name:setting=value,...; your own as file.py:name")
     ]
+    grid_type = Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(help="What varies, as setting=value,value,...; all combinations are trained"),
+    ]
     classes = {
         "run": experiment_class("Run", [("aggregator", one_type, "fedavg")], RUN),
         "compare": experiment_class("Compare", [("algorithms", rules_type, DEFAULT_RULES)], COMPARE),
+        "sweep": experiment_class("Sweep", [("aggregator", one_type, "fedavg"), ("grid", grid_type, ())], SWEEP),
     }
     defaults = {name: kind() for name, kind in classes.items()}
     if len(given) > 1 and given[0] in classes and given[1].endswith(".toml"):

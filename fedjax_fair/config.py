@@ -83,6 +83,10 @@ class Experiment:
     """Results folder; by default a new one under runs/."""
     overwrite: bool = False
     """Write into a folder that already holds results."""
+    quiet: bool = False
+    """Print the table only: no progress, no notes."""
+    json: bool = False
+    """Print the content of summary.json instead of the table."""
 
 
 def plain_type(parameter: inspect.Parameter, hint: Any) -> Any:
@@ -158,7 +162,7 @@ def load_toml(path: Path, default: T) -> T:
         raise ValueError(f"config {path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"config {path} is not valid TOML: {error}") from error
-    for command, own in (("run", "aggregator"), ("compare", "algorithms")):
+    for command, own in (("sweep", "grid"), ("run", "aggregator"), ("compare", "algorithms")):
         if own in table and not hasattr(default, own):
             raise ValueError(f"config {path} sets {own}: it is one for fedjax-fair {command}")
     return overlay(default, table, str(path))

@@ -1,89 +1,62 @@
 """From settings to simulations: every choice checked before any training starts."""
 
-import ast
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import optax
 
-from fedjax_fair import data as sources
-from fedjax_fair import registry
+from fedjax_fair import parts, registry
 from fedjax_fair.availability import always, bernoulli
-from fedjax_fair.checks import check_choice, check_count, check_range, lookup
-from fedjax_fair.config import SETTLED, Experiment, factories, settings_for
+from fedjax_fair.checks import check_choice, check_count, check_range
+from fedjax_fair.config import Experiment, factories, settings_for
 from fedjax_fair.data import FederatedData
-from fedjax_fair.faults import Fault, flip_labels, some
-from fedjax_fair.local import local_sgd
+from fedjax_fair.entries import Entry, parse, parse_axis, parse_rule
+from fedjax_fair.faults import Fault
+from fedjax_fair.local import LocalSGD, local_sgd
 from fedjax_fair.models import Model
-from fedjax_fair.objectives import erm
-from fedjax_fair.own import NAMED
 from fedjax_fair.simulate import simulation
-from fedjax_fair.types import Objective, Selector, Simulation
+from fedjax_fair.sweep import extremes
+from fedjax_fair.types import Aggregator, Method, Simulation
 
-IMAGES = ("fashion_mnist", "cifar10", "cifar100", "mnist")
-DATASETS = ("synthetic", *IMAGES, "fashion_mnist_3")
+
+class Ground(NamedTuple):
+    """What all simulations of an experiment share."""
+
+    experiment: Experiment
+    data: FederatedData
+    model_name: str
+    model: Model
+    faults: list[Fault]
+    honest: np.ndarray | None
+    """bool[N]: the clients to judge by; None for all."""
+    defended: Callable[[Any], Any]
+    """What the defence makes of a rule."""
+    transform: optax.GradientTransformation
+    """What the defence does before the server's optimiser."""
 
 
 class Plan(NamedTuple):
     """An experiment ready to run."""
 
-    experiment: Experiment
-    data: FederatedData
-    model_name: str
+    ground: Ground
     cohort: int
     simulations: dict[str, Simulation]
     """By the rule as the user wrote it, such as "fedmaba" or "fedmaba:alpha=0.8"."""
-    honest: np.ndarray | None
-    """bool[N]: the clients to judge by; None for all."""
 
 
-class Entry(NamedTuple):
-    """What ``rule:setting=value,...@selector:setting=value,...`` names; the second half may be missing."""
+class Grid(NamedTuple):
+    """A sweep ready to run: the arguments of ``ff.sweep``."""
 
-    rule: str
-    settings: dict[str, Any]
-    selector: str | None
-    selector_settings: dict[str, Any]
-
-
-def parse_rule(text: str) -> Entry:
-    """Read ``name`` or ``name:setting=value,...``, either followed by ``@selector`` of the same form or not.
-
-    A rule of the user's own is ``file.py:name`` or ``module:name`` instead of ``name``.
-
-    Raises:
-      ValueError: not of this form.
-    """
-    rule, at, selector = text.partition("@")
-    if at and not (rule and selector and "@" not in selector):
-        raise ValueError(f"algorithms takes rule@selector, got {text!r}")
-    mine = NAMED.match(rule)
-    if mine and mine["place"] not in registry.AGGREGATORS:
-        settings = _parse(f"{mine['rule']}{rule[mine.end() :]}")[1]
-        return Entry(mine[0], settings, *(_parse(selector) if at else (None, {})))
-    return Entry(*_parse(rule), *(_parse(selector) if at else (None, {})))
+    ground: Ground
+    cohort: int
+    build: Callable[..., Simulation]
+    points: dict[str, list[Any]]
 
 
-def _parse(text: str, flag: str = "algorithms") -> tuple[str, dict[str, Any]]:
-    name, colon, rest = text.partition(":")
-    settings = {}
-    for piece in rest.split(",") if colon else ():
-        key, equals, value = piece.partition("=")
-        if not (equals and key.strip() and value.strip()):
-            raise ValueError(f"{flag} takes name or name:setting=value,..., got {text!r}")
-        if key.strip().replace("-", "_") in settings:
-            raise ValueError(f"{flag} gives {key.strip()!r} twice, in {text!r}")
-        settings[key.strip().replace("-", "_")] = _literal(value.strip())
-    return name, settings
-
-
-def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text  # a word, such as weibull
+SWEPT = ("lr", "lr_decay", "server_lr", "epochs", "steps", "batch_size", "cohort")
+"""Settings of the experiment that a grid may vary, beside those of the rule."""
 
 
 def prepare(experiment: Experiment, rules: tuple[str, ...]) -> Plan:
@@ -97,107 +70,128 @@ def prepare(experiment: Experiment, rules: tuple[str, ...]) -> Plan:
     doubles = [rule for rule in rules if rules.count(rule) > 1]
     if doubles:
         raise ValueError(f"algorithms names {doubles[0]!r} twice")
+    entries = {text: parse_rule(text) for text in rules}
+    ground = lay_ground(experiment, list(entries.values()))
+    simulations = {text: simulate(ground, experiment, entry) for text, entry in entries.items()}
+    return Plan(ground, cohort_of(experiment, ground.data), simulations)
+
+
+def prepare_sweep(experiment: Experiment, rule: str, grid: tuple[str, ...]) -> Grid:
+    """Build data and model, and what makes a simulation of a point of the grid.
+
+    Raises:
+      ValueError: whatever does not fit, in one sentence.
+    """
+    if experiment.checkpoint is not None:
+        raise ValueError(f"checkpoint is for run and compare, a sweep has none, got {experiment.checkpoint}")
+    entry, points = parse_rule(rule), {}
+    for text in grid:
+        name, values = parse_axis(text, entry.rule, SWEPT)
+        if name in points:
+            raise ValueError(f"grid names {name!r} twice")
+        points[name] = values
+    if not points:
+        raise ValueError("grid needs a setting and its values, such as --grid q=.1,1.,5., got nothing")
+    ground = lay_ground(experiment, [entry._replace(settings=entry.settings | own(points, entry.rule, first=True))])
+
+    def build(**point: Any) -> Simulation:
+        theirs = {name: value for name, value in point.items() if name in SWEPT}
+        mine = entry._replace(settings=entry.settings | own(point, entry.rule))
+        return simulate(ground, dataclasses.replace(experiment, **theirs), mine)
+
+    for point in extremes(points):
+        build(**point)
+    return Grid(ground, cohort_of(experiment, ground.data), build, points)
+
+
+def own(point: dict[str, Any], rule: str, first: bool = False) -> dict[str, Any]:
+    """The settings of a point that are the rule's; the first value of each where the point is a whole grid."""
+    mine = {name.removeprefix(f"{rule}."): value for name, value in point.items() if name not in SWEPT}
+    return {name: value[0] for name, value in mine.items()} if first else mine
+
+
+def lay_ground(experiment: Experiment, entries: list[Entry]) -> Ground:
+    """Check the settings, cheap things first, and build what all simulations share.
+
+    Raises:
+      ValueError: whatever does not fit, in one sentence.
+    """
     for name in ("rounds", "seeds", "eval_every"):
         check_count(name, getattr(experiment, name))
     for name in ("clients", "cohort"):
         if getattr(experiment, name) is not None:
             check_count(name, getattr(experiment, name))
-    for name in ("lr", "lr_decay", "server_lr"):
-        check_range(name, getattr(experiment, name), 0, open_low=True)
-    parsed = {text: parse_rule(text) for text in rules}
-    methods = {
-        text: registry.make_rule(e.rule, _settings(experiment, e.rule) | e.settings, learning_rate=experiment.lr)
-        for text, e in parsed.items()
-    }
-    objective = build_objective(experiment)
-    for entry in parsed.values():
-        build_selector(experiment, experiment.cohort or 1, entry)
+    check_range("lr", experiment.lr, 0, open_low=True)  # before the rules that make a default of it
+    for entry in entries:
+        rule_of(experiment, entry)
+        parts.build_selector(experiment, experiment.cohort or 1, entry)
+    trainer_of(experiment)
     check_choice("model", experiment.model, ("auto", *registry.MODELS))
-    trainer = local_sgd(
-        optax.sgd(experiment.lr),
-        epochs=experiment.epochs,
-        steps=experiment.steps,
-        batch_size=experiment.batch_size,
-        schedule=None if experiment.lr_decay == 1 else lambda r: experiment.lr_decay**r,
-        objective=objective,
-    )
-    data = build_data(experiment)
-    cohort = min(10, data.n_clients) if experiment.cohort is None else experiment.cohort
-    if cohort > data.n_clients:
-        raise ValueError(f"cohort must be from 1 to the {data.n_clients} clients, got {cohort}")
+    check_range("server_lr", experiment.server_lr, 0, open_low=True)
+    data = parts.build_data(experiment)
+    cohort_of(experiment, data)
     if experiment.checkpoint_every is not None:
         check_count("checkpoint_every", experiment.checkpoint_every)
         if experiment.checkpoint is None:
             raise ValueError("checkpoint_every needs checkpoint, a folder, got none")
-    data, faults, honest = build_faults(experiment, data)
-    defended, transform = build_defence(experiment)
+    data, faults, honest = parts.build_faults(experiment, data)
+    defended, transform = parts.build_defence(experiment)
     check_range("available", experiment.available, 0, 1)
-    model_name, model = build_model(experiment, data)
-    simulations = {
-        text: simulation(
-            model,
-            data,
-            aggregator=defended(method),
-            trainer=trainer,
-            selector=build_selector(experiment, cohort, parsed[text]),
-            server_optimizer=optax.chain(transform, optax.sgd(experiment.server_lr)),
-            available=always if experiment.available == 1 else bernoulli(experiment.available),
-            faults=faults,
-            precision=experiment.precision,
-            devices=experiment.devices,
-        )
-        for text, method in methods.items()
-    }
-    return Plan(experiment, data, model_name, cohort, simulations, honest)
+    return Ground(experiment, data, *parts.build_model(experiment, data), faults, honest, defended, transform)
 
 
-def build_faults(
-    experiment: Experiment, data: FederatedData
-) -> tuple[FederatedData, list[Fault], np.ndarray | None]:
-    """The data that the clients train on, what the liars send, and who is honest (None: all)."""
-    check_range("liars", experiment.liars, 0, 1)
-    name, settings = _named("fault", experiment.fault, registry.FAULTS)
-    if experiment.liars == 0:
-        return data, [], None
-    liars = some(data.n_clients, experiment.liars, experiment.data_seed)
-    if liars.all():
-        raise ValueError(f"liars must leave an honest client to judge by, got {experiment.liars}")
-    if name == "flip_labels":
-        return flip_labels(data, liars), [], ~liars
-    return data, [registry.make(registry.FAULTS[name], liars, **settings)], ~liars
+def simulate(ground: Ground, experiment: Experiment, entry: Entry) -> Simulation:
+    """The simulation of one rule; the numbers of ``experiment`` and ``entry`` may be traced."""
+    check_range("server_lr", experiment.server_lr, 0, open_low=True)
+    available = experiment.available
+    return simulation(
+        ground.model,
+        ground.data,
+        aggregator=ground.defended(rule_of(experiment, entry)),
+        trainer=trainer_of(experiment),
+        selector=parts.build_selector(experiment, cohort_of(experiment, ground.data), entry),
+        server_optimizer=optax.chain(ground.transform, optax.sgd(experiment.server_lr)),
+        available=always if available == 1 else bernoulli(available),
+        faults=ground.faults,
+        precision=experiment.precision,
+        devices=experiment.devices,
+    )
 
 
-def build_defence(experiment: Experiment) -> tuple[Callable[[Any], Any], optax.GradientTransformation]:
-    """What is done to every rule, and the transform before the server's optimiser."""
-    if experiment.defence == "none":
-        return lambda rule: rule, optax.identity()
-    name, settings = _named("defence", experiment.defence, registry.DEFENCES)
-    if name == "clip_losses":
-        registry.make(registry.DEFENCES[name], registry.AGGREGATORS["fedavg"](), **settings)  # its settings first
-        return lambda rule: registry.DEFENCES[name](rule, **settings), optax.identity()
-    for needed, parameter in registry.settings_of(registry.DEFENCES[name]).items():
-        if parameter.default is parameter.empty and needed not in settings:
-            got = experiment.defence
-            raise ValueError(f"defence needs {needed}, as {name}:{needed}=value, got {got!r}")
-    return lambda rule: rule, registry.make(registry.DEFENCES[name], **settings)
+def rule_of(experiment: Experiment, entry: Entry) -> Aggregator | Method:
+    """The rule that an entry names, its settings over those of the experiment's own group."""
+    settings = parts.settings_of_factory(experiment, entry.rule) | entry.settings
+    return registry.make_rule(entry.rule, settings, learning_rate=experiment.lr)
 
 
-def _named(flag: str, text: str, table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """``name:setting=value,...`` of a table's factory; a first argument that is no setting the experiment gives."""
-    name, settings = _parse(text, flag)
-    known = [s for s in registry.settings_of(lookup(flag, name, table)) if s not in ("who", "rule", "data")]
-    for setting in settings:
-        if not known:
-            raise ValueError(f"{name} takes no settings, got {setting!r}")
-        check_choice(f"setting of {name}", setting, known)
-    return name, settings
+def trainer_of(experiment: Experiment) -> LocalSGD:
+    """The clients' SGD."""
+    for name in ("lr", "lr_decay"):
+        check_range(name, getattr(experiment, name), 0, open_low=True)
+    decay = experiment.lr_decay
+    return local_sgd(
+        optax.sgd(experiment.lr),
+        epochs=experiment.epochs,
+        steps=experiment.steps,
+        batch_size=experiment.batch_size,
+        schedule=None if isinstance(decay, (int, float)) and decay == 1 else lambda r: decay**r,
+        objective=parts.build_objective(experiment),
+    )
+
+
+def cohort_of(experiment: Experiment, data: FederatedData) -> int:
+    """Clients per round: as given, else 10, or all where there are fewer."""
+    cohort = min(10, data.n_clients) if experiment.cohort is None else check_count("cohort", experiment.cohort)
+    if cohort > data.n_clients:
+        raise ValueError(f"cohort must be from 1 to the {data.n_clients} clients, got {cohort}")
+    return cohort
 
 
 def without_effect(experiment: Experiment, rules: tuple[str, ...]) -> list[tuple[str, str]]:
     """Settings that differ from their defaults but belong to something that is not used, each with the reason."""
-    images, entries = experiment.dataset in IMAGES, [parse_rule(rule) for rule in rules]
+    images, entries = experiment.dataset in parts.IMAGES, [parse_rule(rule) for rule in rules]
     used = {entry.rule for entry in entries} | {
-        entry.selector or _parse(experiment.selector, "selector")[0] for entry in entries
+        entry.selector or parse(experiment.selector, "selector")[0] for entry in entries
     }
     used |= {experiment.dataset, experiment.objective}
     used |= {experiment.partition} if images else set()
@@ -214,73 +208,3 @@ def without_effect(experiment: Experiment, rules: tuple[str, ...]) -> list[tuple
     if not images and experiment.partition != default.partition:
         found.append(("partition", f"{experiment.dataset} has clients of its own"))
     return found
-
-
-def _settings(experiment: Experiment, name: str) -> dict[str, Any]:
-    """A factory's settings without those left at None, which stands for "the factory's own default"."""
-    return {key: value for key, value in settings_for(experiment, name).items() if value is not None}
-
-
-def build_objective(experiment: Experiment) -> Objective:
-    """The local objective that the experiment names."""
-    name = check_choice("objective", experiment.objective, ("erm", *registry.OBJECTIVES))
-    if name == "erm":
-        return erm
-    return registry.make(registry.OBJECTIVES[name], **_complete(experiment, name, registry.OBJECTIVES))
-
-
-def build_selector(experiment: Experiment, cohort: int, entry: Entry) -> Selector:
-    """The selector of one row of the comparison: its own, or else the experiment's."""
-    name, own = _parse(experiment.selector, "selector")
-    name, own = (entry.selector, entry.selector_settings) if entry.selector else (name, own)
-    factory = lookup("selector", name, registry.SELECTORS)
-    known = [setting for setting in registry.settings_of(factory) if setting != "m"]
-    for setting in own:
-        if not known:
-            raise ValueError(f"{name} takes no settings, got {setting!r}")
-        check_choice(f"setting of {name}", setting, known)
-    return registry.make(factory, cohort, **(_settings(experiment, name) | own))
-
-
-def _complete(experiment: Experiment, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """A factory's settings, or ValueError for one that has no default and was not given."""
-    settings = _settings(experiment, name)
-    for key, parameter in registry.settings_of(table[name]).items():
-        if parameter.default is parameter.empty and key not in settings and key not in SETTLED:
-            raise ValueError(f"{name} needs {name}.{key}, got nothing")
-    return settings
-
-
-def build_data(experiment: Experiment) -> FederatedData:
-    """The federation that the experiment names."""
-    name, seed, split = experiment.dataset, experiment.data_seed, experiment.split
-    check_choice("dataset", name, DATASETS)
-    check_choice("partition", experiment.partition, registry.PARTITIONS)
-    if name == "synthetic":
-        if experiment.test == "official":
-            raise ValueError("test=official needs a public test set, which the synthetic dataset lacks")
-        settings = _settings(experiment, name) | ({} if split is None else {"split": split})
-        return registry.make(sources.synthetic, experiment.clients, seed=seed, **settings)
-    if name == "fashion_mnist_3":
-        return sources.load(name, seed=seed, split=split, data_dir=experiment.data_dir)
-    settings = _complete(experiment, experiment.partition, registry.PARTITIONS)
-    partition = registry.make(registry.PARTITIONS[experiment.partition], experiment.clients, **settings)
-    return sources.load(
-        name,
-        partition=partition,
-        seed=seed,
-        split=split,
-        test="official" if experiment.test == "official" else None,
-        data_dir=experiment.data_dir,
-    )
-
-
-def build_model(experiment: Experiment, data: FederatedData) -> tuple[str, Model]:
-    """The model that the experiment names, with as many classes as the labels have."""
-    name = experiment.model
-    if name == "auto":
-        shape = data.x.shape[1:]
-        vectors = len(shape) == 1 or experiment.dataset == "fashion_mnist_3"
-        name = "logistic_regression" if vectors else "cnn" if shape[-1] == 3 else "mlp"
-    classes = int(np.max(data.y)) + 1
-    return name, registry.make(registry.MODELS[name], classes=classes, **_settings(experiment, name))

@@ -30,6 +30,10 @@ def reads(
       n_clients: N to trace with.
       cohort: S to trace with; N by default.
       params: parameters (or their shapes) to trace with; two numbers by default.
+
+    >>> import fedjax_fair as ff
+    >>> reads(ff.fedmaba()), reads(ff.fedavg()), reads(ff.fedmgda_plus())
+    (('loss',), ('n',), ('gram',))
     """
     method, slots = as_method(rule), n_clients if cohort is None else cohort
     params = jax.ShapeDtypeStruct((2,), jnp.float32) if params is None else params

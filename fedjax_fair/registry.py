@@ -79,7 +79,11 @@ def settings_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def defaults(factory: Callable[..., Any]) -> str:
-    """The hyper-parameters of a factory and their defaults, for a table."""
+    """The hyper-parameters of a factory and their defaults, for a table.
+
+    >>> defaults(AGGREGATORS["fedprox"])
+    'mu=0.1, weighting=size'
+    """
     given = settings_of(factory).items()
     return ", ".join(
         name if p.default is p.empty else f"{name}={getattr(p.default, '__name__', p.default)}" for name, p in given
@@ -95,7 +99,7 @@ def make_rule(name: str, settings: Mapping[str, Any] | None = None, *, learning_
       ValueError: an unknown name or setting (with the nearest match), a setting that is missing, or a value that
         the rule refuses.
     """
-    factory = own_rule(name) if ":" in name else lookup("algorithm", name, AGGREGATORS)
+    factory = rule_factory(name)
     known, given = settings_of(factory), dict(settings or {})
     for setting in given:
         check_choice(f"setting of {name}", setting, known)
@@ -107,6 +111,11 @@ def make_rule(name: str, settings: Mapping[str, Any] | None = None, *, learning_
         if parameter.default is parameter.empty and needed not in given:
             raise ValueError(f"{name} needs {needed}, as {name}:{needed}=value, got nothing")
     return make(factory, **given)
+
+
+def rule_factory(name: str) -> Callable[..., Any]:
+    """The factory of a rule, of the registry or the user's own."""
+    return own_rule(name) if ":" in name else lookup("algorithm", name, AGGREGATORS)
 
 
 def make(factory: Callable[..., Any], *settled: Any, **settings: Any) -> Any:

@@ -78,7 +78,7 @@ def sweep(
     points = [dict(zip(axes, combination)) for combination in itertools.product(*axes.values())]
     swept = tuple(name for name, values in axes.items() if all(isinstance(v, float) for v in values))
     _check_names(build, axes)
-    for point in _extremes(axes):
+    for point in extremes(axes):
         sim = build(**point)
         if not isinstance(sim, Simulation):
             raise ValueError(f"build must return an ff.simulation(...), got {type(sim).__name__}")
@@ -182,7 +182,7 @@ def _check_names(build: Build, axes: Mapping[str, list[Any]]) -> None:
         raise ValueError(f"grid must name the arguments of build, {takes}, got {', '.join(axes)}") from error
 
 
-def _extremes(axes: Mapping[str, list[Any]]) -> list[Point]:
+def extremes(axes: Mapping[str, list[Any]]) -> list[Point]:
     """Points at which every setting takes each of its values, a float only its smallest and largest."""
     first = {name: values[0] for name, values in axes.items()}
     tried = [first]

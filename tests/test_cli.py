@@ -164,7 +164,7 @@ def test_finished_rules_survive_a_crash(tmp_path, monkeypatch, capsys):
             raise KeyboardInterrupt
         return original(*arguments, **options)
 
-    monkeypatch.setattr(sys.modules["fedjax_fair.run"], "run", failing)
+    monkeypatch.setattr("fedjax_fair.training.run", failing)
     out = tmp_path / "o"
     with pytest.raises(SystemExit) as stop:
         main(["compare", *SMALL, "--seeds", "1", "--out", str(out), "--algorithms", "fedavg", "afl"])

@@ -187,11 +187,11 @@ UNREADABLE = {
     "compare --cohort None --test x": "--test must be one of clients, official, got 'x'",
     "compare stray": "compare takes flags, or first a settings file that ends in .toml, got 'stray'",
     "list --x": "list has no flag --x; fedjax-fair list --help lists them all",
-    "foo": "command must be one of run, compare, list, report, reproduce, got 'foo'",
-    "comprae": "command must be one of run, compare, list, report, reproduce, got 'comprae'; "
+    "foo": "command must be one of run, compare, sweep, list, report, reproduce, got 'foo'",
+    "comprae": "command must be one of run, compare, sweep, list, report, reproduce, got 'comprae'; "
     "did you mean 'compare'?",
-    "--seeds 3": "command must be one of run, compare, list, report, reproduce, got '--seeds'",
-    "": "command must be one of run, compare, list, report, reproduce, got nothing",
+    "--seeds 3": "command must be one of run, compare, sweep, list, report, reproduce, got '--seeds'",
+    "": "command must be one of run, compare, sweep, list, report, reproduce, got nothing",
 }
 
 

@@ -40,6 +40,9 @@ def iid(n_clients: int) -> Partition:
       n_clients: N.
 
     Raises, when applied: ValueError for more clients than examples.
+
+    >>> [len(rows) for rows in iid(3)(np.zeros(10, int), seed=0)]
+    [4, 3, 3]
     """
     check_count("n_clients", n_clients)
 
@@ -105,6 +108,9 @@ def by_client(client_id: Iterable[Hashable]) -> Partition:
 
     Raises: ValueError for labels that cannot be hashed and sorted, or are NaN; when applied, for another
     number of labels than of examples.
+
+    >>> [rows.tolist() for rows in by_client(["north", "east", "north"])(np.zeros(3, int), seed=0)]
+    [[1], [0, 2]]
     """
     of_row, n_clients = _number(client_id)
 

@@ -1,0 +1,116 @@
+"""``fedjax-fair sweep``, and what scripts read: ``--quiet`` and ``--json``."""
+
+import json
+import re
+import tomllib
+
+import numpy as np
+import pytest
+from test_cli_errors import refusal
+
+from fedjax_fair.cli import main
+
+SMALL = ["--clients", "6", "--cohort", "3", "--rounds", "4", "--eval-every", "2", "--synthetic.max-size", "80"]
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """The folder of a small sweep: two settings of the rule's and the learning rate."""
+    out = tmp_path_factory.mktemp("swept") / "results"
+    grid = ["--grid", "alpha=.2,.8", "lr=.05,.1"]
+    main(["sweep", "--aggregator", "fedmaba:eta_b=.5", *grid, *SMALL, "--seeds", "2", "--out", str(out), "--quiet"])
+    return out
+
+
+def test_every_point_is_a_row_with_every_seed(swept):
+    rows = json.loads((swept / "summary.json").read_text())["rules"]
+    assert [*rows] == [f"alpha={a},lr={lr}" for a in (0.2, 0.8) for lr in (0.05, 0.1)]
+    assert all(len(row["accuracy"]["per_seed"]) == 2 for row in rows.values())
+    assert {path.name for path in swept.iterdir()} >= {"config.toml", "history.npz", "summary.csv", "lorenz.png"}
+
+
+def test_a_point_is_the_run_with_its_settings(swept, tmp_path, capsys):
+    rule = "fedmaba:eta_b=.5,alpha=.8"
+    main(["run", "--aggregator", rule, "--lr", ".05", *SMALL, "--seeds", "2", "--out", str(tmp_path / "o")])
+    point, alone = np.load(swept / "history.npz"), np.load(tmp_path / "o" / "history.npz")
+    for field in ("ids", "coef", "loss"):
+        np.testing.assert_allclose(point[f"alpha=0.8,lr=0.05/{field}"], alone[f"{rule}/{field}"], rtol=1e-4)
+    capsys.readouterr()
+
+
+def test_the_written_configuration_repeats_the_sweep(swept, tmp_path, capsys):
+    main(["sweep", str(swept / "config.toml"), "--out", str(tmp_path / "again")])
+    first, again = np.load(swept / "history.npz"), np.load(tmp_path / "again" / "history.npz")
+    assert set(first) == set(again)
+    for name in first:
+        np.testing.assert_array_equal(first[name], again[name])
+    capsys.readouterr()
+
+
+def test_a_sweep_becomes_a_report(swept, capsys):
+    main(["report", str(swept)])
+    assert "alpha=0.2,lr=0.05" in (swept / "report.html").read_text()
+    capsys.readouterr()
+
+
+def test_the_rules_own_rate_is_named_after_the_rule(tmp_path, capsys):
+    grid = ["--grid", "afl.lr=.01,.1", "lr=.05", "server_lr=.5,1.", "lr_decay=.9,1."]
+    main(["sweep", "--aggregator", "afl", *grid, *SMALL, "--seeds", "1", "--out", str(tmp_path / "o"), "--json"])
+    shown = json.loads(capsys.readouterr().out)
+    assert len(shown["rules"]) == 8
+    assert "afl.lr=0.1,lr=0.05,server_lr=1,lr_decay=0.9" in shown["rules"]
+
+
+def test_a_rule_of_the_users_own_is_swept(tmp_path, monkeypatch, capsys):
+    source = """
+import fedjax_fair as ff
+
+def tempered(power=1.0):
+    return ff.reweighted(lambda loss: loss**power)
+"""
+    (tmp_path / "mine.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    main(
+        ["sweep", "--aggregator", "mine.py:tempered", "--grid", "power=.5,2.", *SMALL, "--seeds", "1", "--out", "o"]
+    )
+    assert "power=0.5" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_json_is_the_summary_and_quiet_says_nothing_else(command, tmp_path, capsys):
+    rules = ["--algorithms", "fedavg"] if command == "compare" else []
+    main([command, *rules, *SMALL, "--seeds", "1", "--out", str(tmp_path / "o"), "--json", "--quiet"])
+    printed = capsys.readouterr()
+    shown = json.loads(printed.out)
+    assert shown.pop("folder") == str(tmp_path / "o")
+    assert shown == json.loads((tmp_path / "o" / "summary.json").read_text())
+    assert printed.err == ""
+    config = tomllib.loads((tmp_path / "o" / "config.toml").read_text())
+    assert not config["json"]
+    assert not config["quiet"]
+
+
+WRONG = {
+    "no grid": ([], r"grid needs a setting and its values, such as --grid q=\.1,1\.,5\., got nothing"),
+    "no values": (["--grid", "lr"], r"grid takes setting=value,value,\.\.\., got 'lr'"),
+    "an empty value": (["--grid", "lr=.1,"], r"grid takes setting=value,value,\.\.\., got 'lr=\.1,'"),
+    "no such setting": (["--grid", "lrr=.1"], r"setting in grid must be one of .*, got 'lrr'; did you mean 'lr'\?"),
+    "of another rule": (["--grid", "afl.lr=.1"], "setting in grid must be one of"),
+    "a setting twice": (["--grid", "lr=.1", "lr=.2"], "grid names 'lr' twice"),
+    "a value that the rule refuses": (
+        ["--aggregator", "fedmaba", "--grid", "alpha=.5,1.5"],
+        r"fedmaba\.alpha must be in \[0, 1\], got 1\.5",
+    ),
+    "a negative rate": (["--grid", "lr=.1,-.1"], r"lr must be above 0, got -0\.1"),
+    "m > N": (["--grid", "cohort=2,40"], "cohort must be from 1 to the 30 clients, got 40"),
+    "epochs and steps": (["--grid", "epochs=1,2", "steps=5"], "epochs or steps, not both"),
+    "a checkpoint": (["--grid", "lr=.1", "--checkpoint", "kept"], "checkpoint is for run and compare"),
+}
+
+
+@pytest.mark.parametrize("call", WRONG)
+def test_a_wrong_sweep_is_refused_before_anything_is_trained(call, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words, sentence = WRONG[call]
+    assert re.search(sentence, refusal(capsys, "sweep", *words))
+    assert not [*tmp_path.iterdir()]
