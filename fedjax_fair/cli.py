@@ -66,6 +66,8 @@ def resumed(given: list[str]) -> tuple[list[str], bool]:
     given = [piece for word in given for piece in (word.split("=", 1) if word.startswith("--resume=") else [word])]
     if "--resume" not in given:
         return given, False
+    if given[0] == "sweep":
+        raise ValueError("resume is for run and compare: a sweep keeps nothing before its end")
     if len(given) != 3 or given[0] not in ("run", "compare") or given[1] != "--resume":
         raise ValueError(f"resume takes a folder and no other flag, run --resume FOLDER, got {shlex.join(given)}")
     folder = Path(given[2])
@@ -126,10 +128,12 @@ def set_up(
         folder = new_folder(Path("runs") / f"{experiment.dataset}-{time.strftime('%Y%m%d-%H%M%S')}")
     else:
         folder = claim_folder(experiment.out, experiment.overwrite)
-    for setting, reason in without_effect(experiment, rules):
+    unused = without_effect(experiment, rules, plan.points if command == "sweep" else ())
+    for setting, reason in () if experiment.quiet else unused:
         print(f"fedjax-fair: {setting} has no effect: {reason}", file=sys.stderr)
+    cohort = plan.cohort if isinstance(plan.cohort, int) else experiment.cohort
     kept = dataclasses.replace(
-        experiment, out=None, overwrite=False, quiet=False, json=False, checkpoint=None, cohort=plan.cohort
+        experiment, out=None, overwrite=False, quiet=False, json=False, checkpoint=None, cohort=cohort
     )
     write_atomically(folder / "config.toml", dump_toml(dataclasses.replace(kept, checkpoint_every=None)))
     if keep is not None and not going_on:
@@ -176,7 +180,7 @@ def write_report(asked: Reporting) -> None:
     from fedjax_fair.report import report
 
     if not asked.folder:
-        raise ValueError("report takes the folder of results that run or compare left, got nothing")
+        raise ValueError("report takes a folder of results, such as one under runs/, got nothing")
     print(f"Report in {report(Path(asked.folder), asked.out)}")
 
 

@@ -20,7 +20,8 @@ Settings may also come from a file: fedjax-fair compare SETTINGS.toml [flags]. F
 SWEEP = """Train one rule at every point of a grid, from every seed; print and keep a row per point.
 
 --grid q=.1,1.,5. lr=.05,.1 takes settings of the rule, and lr, lr_decay, server_lr, epochs, steps, batch_size or
-cohort. All numbers with a decimal point go through one compiled program; whole numbers and words compile one each.
+cohort; where a rule has an lr of its own, that is afl.lr. All numbers with a decimal point go through one compiled
+program; whole numbers and words compile one each. A sweep is written when all of it is done, and cannot be resumed.
 
 Settings may also come from a file: fedjax-fair sweep SETTINGS.toml [flags]. Flags win over the file."""
 RUN = """Train one rule; print and keep its results.
@@ -45,7 +46,7 @@ class Reporting:
     """Turn a results folder into one HTML page with its tables, figures and configuration inside."""
 
     folder: tyro.conf.Positional[str] = ""
-    """Where run or compare left its results, such as runs/synthetic-20260101-120000."""
+    """Where results are, such as runs/synthetic-20260101-120000."""
     out: Path | None = None
     """The page; by default report.html in the folder."""
 
@@ -65,7 +66,7 @@ class Reproduction:
 
 
 def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
-    """The settings of the command, and the rules that ``run`` or ``compare`` names."""
+    """The settings of the command, and the rules that it names."""
     from fedjax_fair.config import experiment_class, load_toml
 
     rules_type = Annotated[

@@ -84,9 +84,9 @@ class Experiment:
     overwrite: bool = False
     """Write into a folder that already holds results."""
     quiet: bool = False
-    """Print the table only: no progress, no notes."""
+    """Print the table only: no progress, no remarks."""
     json: bool = False
-    """Print the content of summary.json instead of the table."""
+    """Print the folder and the content of its summary.json instead of the table."""
 
 
 def plain_type(parameter: inspect.Parameter, hint: Any) -> Any:

@@ -3,7 +3,7 @@
 ``simulation(..., devices=8)`` takes the first eight devices, ``devices=Mesh(...)`` any mesh of one axis; with
 ``jax.distributed.initialize()`` in every process, ``devices=jax.device_count()`` spans the hosts. Each device
 trains its share of the cohort and gathers the others' updates; data, models, rule and evaluation are the same on
-all. A cohort that the devices do not divide is filled up with a client that trains twice and counts once.
+all. A cohort that the devices do not divide is filled up with repetitions of one client, which counts once.
 """
 
 from collections.abc import Callable

@@ -72,16 +72,23 @@ def named(flag: str, text: str, table: Mapping[str, Any]) -> tuple[str, dict[str
 def parse_axis(text: str, rule: str, others: Collection[str]) -> tuple[str, list[Any]]:
     """Read ``setting=value,value,...`` of a grid: a setting of the rule, or one of ``others``.
 
-    Where both have it, the rule's is ``rule.setting``, as among the flags: ``afl.lr``.
+    Where both have it, the rule's is ``rule.setting``, as among the flags: ``afl.lr``; else ``rule.`` is dropped.
 
     Raises:
-      ValueError: not of this form, or no such setting.
+      ValueError: not of this form, no such setting, or a value twice.
     """
     name, equals, rest = text.partition("=")
-    name, values = name.strip().replace("-", "_"), [piece.strip() for piece in rest.split(",")]
-    if not (name and equals and all(values)):
+    words = [word.strip() for word in rest.split(",")]
+    if not (name.strip() and equals and all(words)):
         raise ValueError(f"grid takes setting=value,value,..., got {text!r}")
-    mine = registry.settings_of(registry.rule_factory(rule))
-    if not (name.startswith(f"{rule}.") and name.removeprefix(f"{rule}.") in mine):
-        check_choice("setting in grid", name, [*mine, *others])
-    return name, [literal(value) for value in values]
+    owner, dot, setting = name.strip().rpartition(".")
+    setting, mine = setting.replace("-", "_"), registry.settings_of(registry.rule_factory(rule))
+    known = [*others, *(f"{rule}.{key}" if key in others else key for key in mine)]
+    if dot:
+        qualified = f"{owner}.{setting}"
+        setting = setting if owner == rule and setting in mine and setting not in others else qualified
+    values = [literal(word) for word in words]
+    doubles = [word for word, value in zip(words, values) if values.count(value) > 1]
+    if doubles:
+        raise ValueError(f"grid gives {setting} the value {doubles[0]} twice, in {text!r}")
+    return check_choice("setting in grid", setting, known), values

@@ -1,7 +1,7 @@
 """From settings to simulations: every choice checked before any training starts."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,7 +50,8 @@ class Grid(NamedTuple):
     """A sweep ready to run: the arguments of ``ff.sweep``."""
 
     ground: Ground
-    cohort: int
+    cohort: int | str
+    """Clients a round; or the values of it that the grid has."""
     build: Callable[..., Simulation]
     points: dict[str, list[Any]]
 
@@ -89,6 +90,8 @@ def prepare_sweep(experiment: Experiment, rule: str, grid: tuple[str, ...]) -> G
         name, values = parse_axis(text, entry.rule, SWEPT)
         if name in points:
             raise ValueError(f"grid names {name!r} twice")
+        if name not in SWEPT and name.removeprefix(f"{entry.rule}.") in entry.settings:
+            raise ValueError(f"{name} is either in grid or in aggregator, got both {text!r} and {rule!r}")
         points[name] = values
     if not points:
         raise ValueError("grid needs a setting and its values, such as --grid q=.1,1.,5., got nothing")
@@ -101,7 +104,8 @@ def prepare_sweep(experiment: Experiment, rule: str, grid: tuple[str, ...]) -> G
 
     for point in extremes(points):
         build(**point)
-    return Grid(ground, cohort_of(experiment, ground.data), build, points)
+    sizes = points.get("cohort", [cohort_of(experiment, ground.data)])
+    return Grid(ground, sizes[0] if len(sizes) == 1 else ", ".join(map(str, sizes)), build, points)
 
 
 def own(point: dict[str, Any], rule: str, first: bool = False) -> dict[str, Any]:
@@ -187,8 +191,10 @@ def cohort_of(experiment: Experiment, data: FederatedData) -> int:
     return cohort
 
 
-def without_effect(experiment: Experiment, rules: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Settings that differ from their defaults but belong to something that is not used, each with the reason."""
+def without_effect(
+    experiment: Experiment, rules: tuple[str, ...], points: Collection[str] = ()
+) -> list[tuple[str, str]]:
+    """Settings that differ from their defaults but are not used, each with the reason; ``points`` varies some."""
     images, entries = experiment.dataset in parts.IMAGES, [parse_rule(rule) for rule in rules]
     used = {entry.rule for entry in entries} | {
         entry.selector or parse(experiment.selector, "selector")[0] for entry in entries
@@ -202,6 +208,12 @@ def without_effect(experiment: Experiment, rules: tuple[str, ...]) -> list[tuple
         for name, value in settings_for(experiment, group).items():
             if group not in used and value != before[name]:
                 found.append((f"{group}.{name}", f"this run has no {group}"))
+    for point in points:
+        group = "" if point in SWEPT else entries[0].rule
+        given, usual = (getattr(settings, group, None) if group else settings for settings in (experiment, default))
+        name = point.removeprefix(f"{group}.")
+        if given is not None and getattr(given, name) != getattr(usual, name):
+            found.append((f"{group}.{name}".lstrip("."), "the grid varies it"))
     for setting in ("fault",) if experiment.liars == 0 else ():
         if getattr(experiment, setting) != getattr(default, setting):
             found.append((setting, "this run has no liars"))

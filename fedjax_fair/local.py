@@ -15,7 +15,7 @@ from fedjax_fair.turned import as_it_is, turn, worth_turning
 from fedjax_fair.types import Batch, Client, Key, LossFn, Objective, Params, Trace
 
 Order = Array | Callable[[Array], Array]
-"""Positions i32[steps, B] where the number of steps is known to the compiler, else a step's i32[B]."""
+"""Positions i32[steps, B] where the number of batches is known to the compiler, else a step's i32[B]."""
 UNROLL = 6
 """Steps of a small model in one turn of the loop: up to a fifth faster on a CPU, where a turn costs as much as a
 product."""
@@ -38,11 +38,11 @@ class LocalSGD(NamedTuple):
         """Train one client from ``params``; the optimiser's state starts afresh."""
         order_key, noise_key = jax.random.split(key)
         steps, order, real = self._batches(client, order_key)
+        laid = turn if worth_turning(self.optimizer, params, steps) else as_it_is
         if self.limit is not None:
             steps = jnp.minimum(steps, self.limit(jax.random.fold_in(key, 2), round, client.id))
         scale = None if self.schedule is None else self.schedule(round)
         anchor = params
-        laid = turn if worth_turning(self.optimizer, params, steps) else as_it_is
         gradient = jax.value_and_grad(lambda params, *rest: loss(laid(params), *rest), has_aux=True)
         zero = jnp.zeros((), jnp.result_type(float))
 
@@ -67,7 +67,7 @@ class LocalSGD(NamedTuple):
         carry = (params, self.optimizer.init(params), zero, zero)
         if isinstance(steps, int):
             drawn = jnp.arange(steps), client.rows[order]
-            unroll = UNROLL if is_small(params) else 1
+            unroll = UNROLL if jax.default_backend() == "cpu" and is_small(params) else 1
             carry, _ = jax.lax.scan(lambda c, now: (step(*now, c), None), carry, drawn, unroll=unroll)
         else:
             at = order if callable(order) else order.__getitem__
@@ -166,7 +166,7 @@ def local_sgd(
 
 
 def is_small(params: Params) -> bool:
-    """Whether a model's products are so small that the loop around them counts: dense, below 2^15 parameters."""
+    """Whether the loop around a model's products counts: vectors and matrices, below 2^15 entries together."""
     leaves = jax.tree.leaves(params)
     return all(leaf.ndim <= 2 for leaf in leaves) and sum(leaf.size for leaf in leaves) < 2**15
 

@@ -1,5 +1,6 @@
 """A rule of the user's own, from a file or a module, by name."""
 
+import functools
 import importlib
 import importlib.util
 import re
@@ -29,11 +30,19 @@ def own_rule(name: str) -> Callable[..., Any]:
 
 
 def _from_file(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
+    if not path.is_file():
         raise ValueError(f"algorithms takes a rule from {path}, but there is no such file")
+    return _loaded(str(path), lambda: _executed(path.resolve(), path.stat().st_mtime_ns))
+
+
+@functools.cache  # once per version of the file, outside of any tracing, however often a sweep builds the rule
+def _executed(path: Path, changed: int) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None  # a file that ends in .py
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    return _loaded(str(path), lambda: spec.loader.exec_module(module) or module)  # type: ignore[union-attr]
+    spec.loader.exec_module(module)
+    return module
 
 
 def _from_module(name: str) -> Any:

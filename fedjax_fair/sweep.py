@@ -170,6 +170,9 @@ def _values(name: str, values: Iterable[Any]) -> list[Any]:
     found = [v.item() if isinstance(v, (np.generic, np.ndarray, jax.Array)) and v.ndim == 0 else v for v in values]
     if not found:
         raise ValueError(f"grid[{name!r}] must have at least one value, got an empty list")
+    doubles = [v for v in found if isinstance(v, int | float | str) and found.count(v) > 1]
+    if doubles:
+        raise ValueError(f"grid[{name!r}] must have every value once, got {doubles[0]!r} twice")
     numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in found)
     return [float(v) for v in found] if numbers and any(isinstance(v, float) for v in found) else found
 
@@ -183,13 +186,14 @@ def _check_names(build: Build, axes: Mapping[str, list[Any]]) -> None:
 
 
 def extremes(axes: Mapping[str, list[Any]]) -> list[Point]:
-    """Points at which every setting takes each of its values, a float only its smallest and largest."""
+    """All combinations of what is no float; and of every float its smallest and its largest."""
     first = {name: values[0] for name, values in axes.items()}
-    tried = [first]
-    for name, values in axes.items():
-        floats = all(isinstance(v, float) for v in values)
-        tried += [first | {name: v} for v in ({min(values), max(values)} if floats else values[1:])]
-    return tried
+    floats = [name for name, values in axes.items() if all(isinstance(v, float) for v in values)]
+    others = [[(name, value) for value in values] for name, values in axes.items() if name not in floats]
+    tried = [first | dict(combination) for combination in itertools.product(*others)]
+    return tried + [
+        first | {name: value} for name in floats for value in sorted({min(axes[name]), max(axes[name])})
+    ]
 
 
 def _groups(points: list[Point], swept: tuple[str, ...]) -> list[tuple[tuple, list[int]]]:
@@ -202,7 +206,9 @@ def _groups(points: list[Point], swept: tuple[str, ...]) -> list[tuple[tuple, li
 
 
 def _word(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(getattr(value, "__name__", value))
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(getattr(value, "__name__", value))
 
 
 def _label(point: Point) -> str:

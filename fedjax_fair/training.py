@@ -62,6 +62,9 @@ def train_grid(plan: Grid, folder: Path, command: list[str]) -> None:
     write(folder, swept.runs, header_of(plan, command), plan.ground.honest)
     seconds = time.perf_counter() - start
     notes.print(f"{points} points x {seeds} seeds x {experiment.rounds} rounds in {seconds:.1f} s")
+    for point, histories in swept.runs.items():
+        if failed := left_out(histories):
+            notes.print(f"{point}{failed}")
     finish(plan, folder, swept.runs, notes)
 
 
@@ -94,7 +97,7 @@ def finish(plan: Plan | Grid, folder: Path, runs: Runs, notes: Console) -> None:
         print(json.dumps({"folder": str(folder), **json.loads((folder / "summary.json").read_text())}, indent=2))
     else:
         print(table(runs, honest))
-    if honest is not None and not experiment.json:
+    if honest is not None and not (experiment.json or experiment.quiet):
         print(f"Judged by the {int(honest.sum())} honest clients; {int((~honest).sum())} do {experiment.fault}.")
     write_plots(folder, runs, honest)
     notes.print(f"Results in {folder}")

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 import jax
+import numpy as np
 from jax import Array
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
@@ -25,12 +26,12 @@ ELEMENTWISE = frozenset([
 ])
 # fmt: on
 WHOLE = frozenset(["reduce_sum", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_prod"])
-CALLS = frozenset(["jit", "pjit", "cond", "custom_jvp_call", "custom_vjp_call"])
+CALLS = frozenset(["jit", "cond", "custom_jvp_call", "custom_vjp_call"])
 
 
 def turn(tree: Any) -> Any:
     """Every matrix of a tree transposed, but the largest; twice gives the tree back."""
-    return jax.tree.map(lambda leaf: leaf.T if leaf.ndim == 2 and leaf.size <= LARGEST else leaf, tree)
+    return jax.tree.map(lambda leaf: leaf.T if _turns(leaf) else leaf, tree)
 
 
 def as_it_is(tree: Any) -> Any:
@@ -39,11 +40,18 @@ def as_it_is(tree: Any) -> Any:
 
 
 def worth_turning(optimizer: Any, params: Any, steps: int | Array) -> bool:
-    """Whether local training on turned matrices is the same, to rounding, and faster."""
+    """Whether local training on turned matrices is the same, to rounding, and is expected to be faster.
+
+    Expected for dense layers. ``steps`` may be traced: then they are taken to be many.
+    """
     if jax.default_backend() != "cpu" or (isinstance(steps, int) and steps < FEWEST_STEPS):
         return False
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params)
-    return any(leaf.ndim == 2 for leaf in jax.tree.leaves(shapes)) and is_entrywise(optimizer, shapes)
+    return any(map(_turns, jax.tree.leaves(shapes))) and is_entrywise(optimizer, shapes)
+
+
+def _turns(leaf: Any) -> bool:
+    return leaf.ndim == 2 and leaf.size <= LARGEST
 
 
 def is_entrywise(optimizer: Any, params: Any) -> bool:
@@ -51,17 +59,37 @@ def is_entrywise(optimizer: Any, params: Any) -> bool:
 
     Entry by entry, with numbers that may depend on the sum or the maximum of a whole array (clipping by the global
     norm), the update of a transposed matrix is the transposed update. Anything else (factored moments, products,
-    noise, a mask with a matrix in it, a rate that depends on the shape) counts as different, though it may not be.
+    noise, a mask with a matrix in it) counts as different, though it may not be. So does what is not the same
+    program, with the same constants, for the transposed shapes: a rate that depends on the shape.
     """
 
     def program(grads: Any, params: Any) -> Any:
         return optimizer.update(grads, optimizer.init(params), params)
 
-    def words(program: ClosedJaxpr) -> str:
-        return re.sub(r"\[[\d,]*\]|shape=\([\d, ]*\)", "", str(program))
-
     straight, turned = jax.make_jaxpr(program)(params, params), jax.eval_shape(turn, params)
-    return _is_entrywise(straight) and words(straight) == words(jax.make_jaxpr(program)(turned, turned))
+    if not _is_entrywise(straight):
+        return False
+    try:
+        across = jax.make_jaxpr(program)(turned, turned)
+    except Exception:  # whatever an optimiser made for these shapes alone raises when it meets others
+        return False
+    return _words(straight) == _words(across) and all(map(_same, _constants(straight), _constants(across)))
+
+
+def _words(program: ClosedJaxpr) -> str:
+    """A program's text without the shapes of matrices and larger arrays."""
+    return re.sub(r"\[\d+(,\d+)+\]|shape=\(\d+(, \d+)+\)", "", str(program))
+
+
+def _constants(program: ClosedJaxpr) -> list[Any]:
+    """What a traced program closes over, inner programs included: the text does not show it."""
+    inner = [part for step in program.jaxpr.eqns for part in _programs(step)]
+    return [*program.consts, *(const for part in inner for const in _constants(part))]
+
+
+def _same(one: Any, other: Any) -> bool:
+    traced = isinstance(one, jax.core.Tracer) or isinstance(other, jax.core.Tracer)
+    return one is other or (not traced and bool(np.array_equal(one, other)))
 
 
 def _is_entrywise(closed: ClosedJaxpr) -> bool:
@@ -79,7 +107,11 @@ def _keeps_entries(step: Any) -> bool:
         return given[0] == 0
     if name in WHOLE:
         return made[0] == 0
+    return name in CALLS and bool(_programs(step)) and all(map(_is_entrywise, _programs(step)))
+
+
+def _programs(step: Any) -> list[ClosedJaxpr]:
+    """The programs that an operation calls."""
     inner = [part for value in step.params.values() for part in (value if isinstance(value, tuple) else (value,))]
-    programs = [part for part in inner if isinstance(part, ClosedJaxpr | Jaxpr)]
-    closed = [part if isinstance(part, ClosedJaxpr) else ClosedJaxpr(part, ()) for part in programs]
-    return name in CALLS and bool(closed) and all(_is_entrywise(part) for part in closed)
+    found = [part for part in inner if isinstance(part, ClosedJaxpr | Jaxpr)]
+    return [part if isinstance(part, ClosedJaxpr) else ClosedJaxpr(part, ()) for part in found]

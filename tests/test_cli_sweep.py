@@ -64,9 +64,13 @@ def test_the_rules_own_rate_is_named_after_the_rule(tmp_path, capsys):
 def test_a_rule_of_the_users_own_is_swept(tmp_path, monkeypatch, capsys):
     source = """
 import fedjax_fair as ff
+import jax
+import numpy as np
+
+ONE = np.asarray(jax.random.uniform(jax.random.key(0), ())) * 0 + 1  # nothing that can be traced
 
 def tempered(power=1.0):
-    return ff.reweighted(lambda loss: loss**power)
+    return ff.reweighted(lambda loss: ONE * loss**power)
 """
     (tmp_path / "mine.py").write_text(source)
     monkeypatch.chdir(tmp_path)
@@ -79,7 +83,8 @@ def tempered(power=1.0):
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_json_is_the_summary_and_quiet_says_nothing_else(command, tmp_path, capsys):
     rules = ["--algorithms", "fedavg"] if command == "compare" else []
-    main([command, *rules, *SMALL, "--seeds", "1", "--out", str(tmp_path / "o"), "--json", "--quiet"])
+    unused = ["--pow-d.d", "20", "--liars", ".2"]
+    main([command, *rules, *unused, *SMALL, "--seeds", "1", "--out", str(tmp_path / "o"), "--json", "--quiet"])
     printed = capsys.readouterr()
     shown = json.loads(printed.out)
     assert shown.pop("folder") == str(tmp_path / "o")
@@ -90,6 +95,23 @@ def test_json_is_the_summary_and_quiet_says_nothing_else(command, tmp_path, caps
     assert not config["quiet"]
 
 
+def test_what_the_grid_varies_is_neither_fixed_nor_misreported(tmp_path, capsys):
+    grid = ["--grid", "cohort=2,3", "fedmaba.alpha=.5", "--fedmaba.alpha", ".2", "--lr", ".1", "--cohort", "4"]
+    main(
+        ["sweep", "--aggregator", "fedmaba", *grid, *SMALL[:2], *SMALL[4:], "--seeds", "1", "--out", str(tmp_path)]
+    )
+    said = capsys.readouterr().err
+    assert "2, 3 a round" in said
+    assert "cohort has no effect: the grid varies it" in said
+    assert "fedmaba.alpha has no effect: the grid varies it" in said
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["cohort"] == "2, 3"
+    assert [*summary["rules"]] == ["cohort=2,alpha=0.5", "cohort=3,alpha=0.5"]
+    main(["report", str(tmp_path)])
+    assert "2, 3 a round" in (tmp_path / "report.html").read_text()
+    capsys.readouterr()
+
+
 WRONG = {
     "no grid": ([], r"grid needs a setting and its values, such as --grid q=\.1,1\.,5\., got nothing"),
     "no values": (["--grid", "lr"], r"grid takes setting=value,value,\.\.\., got 'lr'"),
@@ -97,6 +119,16 @@ WRONG = {
     "no such setting": (["--grid", "lrr=.1"], r"setting in grid must be one of .*, got 'lrr'; did you mean 'lr'\?"),
     "of another rule": (["--grid", "afl.lr=.1"], "setting in grid must be one of"),
     "a setting twice": (["--grid", "lr=.1", "lr=.2"], "grid names 'lr' twice"),
+    "under two names": (
+        ["--aggregator", "fedmaba", "--grid", "alpha=.1", "fedmaba.alpha=.2"],
+        "grid names 'alpha' twice",
+    ),
+    "a value twice": (["--grid", "lr=.1,.10"], "grid gives lr the value .1 twice"),
+    "fixed, too": (
+        ["--aggregator", "fedmaba:alpha=.3", "--grid", "alpha=.1,.2"],
+        "alpha is either in grid or in aggregator, got both 'alpha=.1,.2' and 'fedmaba:alpha=.3'",
+    ),
+    "only together": (["--grid", "epochs=None,1", "steps=None,5"], "epochs or steps, not both"),
     "a value that the rule refuses": (
         ["--aggregator", "fedmaba", "--grid", "alpha=.5,1.5"],
         r"fedmaba\.alpha must be in \[0, 1\], got 1\.5",
@@ -104,6 +136,7 @@ WRONG = {
     "a negative rate": (["--grid", "lr=.1,-.1"], r"lr must be above 0, got -0\.1"),
     "m > N": (["--grid", "cohort=2,40"], "cohort must be from 1 to the 30 clients, got 40"),
     "epochs and steps": (["--grid", "epochs=1,2", "steps=5"], "epochs or steps, not both"),
+    "a resume": (["--resume", "kept"], "resume is for run and compare"),
     "a checkpoint": (["--grid", "lr=.1", "--checkpoint", "kept"], "checkpoint is for run and compare"),
 }
 

@@ -1,8 +1,7 @@
-"""The examples in docstrings are true, and the site's pages name what there is."""
+"""The examples in docstrings are true, and the site's pages name what there is, all of it."""
 
 import doctest
 import importlib
-import pkgutil
 import re
 from pathlib import Path
 
@@ -11,17 +10,20 @@ import pytest
 import fedjax_fair as ff
 
 DOCS = Path(__file__).parents[1] / "docs"
-MODULES = sorted(module.name for module in pkgutil.walk_packages(ff.__path__, "fedjax_fair."))
+PACKAGE = Path(ff.__file__).parent
+EXAMPLES = [path for path in sorted(PACKAGE.rglob("*.py")) if ">>> " in path.read_text()]
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith("__main__")])
-def test_the_examples_of_a_module(name):
-    assert doctest.testmod(importlib.import_module(name)).failed == 0
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples_of_a_module(path):
+    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    done = doctest.testmod(importlib.import_module(name))
+    assert done.attempted
+    assert not done.failed
 
 
 def test_there_are_examples():
-    for name in ("metrics", "data.partition", "reads", "registry"):
-        assert doctest.testmod(importlib.import_module(f"fedjax_fair.{name}")).attempted
+    assert {"metrics", "partition", "reads"} <= {path.stem for path in EXAMPLES}
 
 
 def test_every_public_function_is_on_the_site():
@@ -37,3 +39,24 @@ def test_every_public_function_is_on_the_site():
 def test_every_page_is_reached_from_the_first():
     listed = re.search(r"```\{toctree\}.*?\n\n(.*?)```", (DOCS / "index.md").read_text(), re.DOTALL)[1].split()
     assert sorted(listed) == sorted(page.stem for page in DOCS.glob("*.md") if page.stem != "index")
+
+
+def resolve(dotted):
+    """The object that a dotted name stands for; AttributeError where there is none."""
+    thing = ff
+    for part in dotted.split(".")[1:]:
+        thing = getattr(thing, part)
+    return thing
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_names_nothing_that_is_not_there(page):
+    text = page.read_text()
+    for name in re.findall(r"\bff(?:\.[A-Za-z_]\w*)+", text):
+        assert resolve(name) is not None
+    for directive, name in re.findall(r"\.\. auto(function|class|module):: (fedjax_fair[\w.]*)", text):
+        thing = importlib.import_module(name) if directive == "module" else resolve(name)
+        after = text.split(f":: {name}\n", 1)[1]
+        members = re.match(r"   :members: ([^\n]+)", after)
+        for member in members[1].split(", ") if members else ():
+            assert hasattr(thing, member), f"{name}.{member}"

@@ -22,6 +22,29 @@ def by_fan_in():
     return optax.stateless(lambda g, _: jax.tree.map(lambda leaf: -0.1 * leaf / leaf.shape[0], g))
 
 
+def by_fan_in_as_an_array():
+    """The same, without a number in the program's text: it is summed, or closed over."""
+    return optax.stateless(lambda g, _: jax.tree.map(lambda leaf: leaf / jnp.ones(leaf.shape[0]).sum(), g))
+
+
+def by_fan_in_as_a_constant():
+    return optax.stateless(
+        lambda g, _: jax.tree.map(lambda leaf: leaf * jax.lax.rsqrt(jnp.asarray(leaf.shape, float)[0]), g)
+    )
+
+
+def by_form():
+    """Tall matrices at one rate, wide ones at another, both closed over as arrays."""
+    rates = {"tall": optax.sgd(jnp.float32(0.1)), "wide": optax.sgd(jnp.float32(0.2))}
+    return optax.multi_transform(
+        rates, lambda tree: jax.tree.map(lambda leaf: "tall" if leaf.shape[0] >= leaf.shape[-1] else "wide", tree)
+    )
+
+
+def for_this_shape_alone():
+    return optax.stateless(lambda g, _: {**g, "kernel": g["kernel"] + jnp.full((7, 3), 0.1)})
+
+
 def masked_by_a_matrix():
     mask = np.tri(7, 3)
     return optax.stateless(lambda g, _: {"kernel": g["kernel"] * mask, "bias": g["bias"]})
@@ -46,6 +69,10 @@ NOT_ALIKE = {
     "centred rows": optax.chain(optax.centralize(), optax.sgd(0.1)),
     "noise": optax.chain(optax.add_noise(0.1, 0.1, 0), optax.sgd(0.1)),
     "fan-in": by_fan_in(),
+    "fan-in, summed": by_fan_in_as_an_array(),
+    "fan-in, closed over": by_fan_in_as_a_constant(),
+    "tall and wide": by_form(),
+    "for one shape": for_this_shape_alone(),
     "a mask": masked_by_a_matrix(),
 }
 
@@ -91,6 +118,7 @@ def test_when_it_is_worth_it(monkeypatch):
     assert worth_turning(optax.sgd(0.1), SHAPES, jnp.int32(1))  # not known to the compiler
     assert not worth_turning(optax.sgd(0.1), SHAPES, 3)
     assert not worth_turning(optax.sgd(0.1), {"bias": SHAPES["bias"]}, 10)
+    assert not worth_turning(optax.sgd(0.1), jax.ShapeDtypeStruct((2048, 1024), jnp.float32), 10)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert not worth_turning(optax.sgd(0.1), SHAPES, 10)
 
@@ -115,10 +143,13 @@ def test_local_training_is_the_same_turned_unrolled_or_neither(size, optimizer, 
 
     assert worth_turning(optimizer, start, 18)
     assert local.is_small(start)
-    fast = jax.jit(train)()
-    monkeypatch.setattr(local, "worth_turning", lambda *given: False)
-    monkeypatch.setattr(local, "is_small", lambda params: False)
-    jax.tree.map(partial(assert_allclose, rtol=2e-5, atol=1e-6), fast, jax.jit(train)())
+    fast = jax.jit(lambda: train())()
+    asked = []
+    monkeypatch.setattr(local, "worth_turning", lambda *given: bool(asked.append("turned")))
+    monkeypatch.setattr(local, "is_small", lambda params: bool(asked.append("small")))
+    plain = jax.jit(lambda: train())()
+    assert asked == (["turned", "small"] if isinstance(size, int) else ["turned"])
+    jax.tree.map(partial(assert_allclose, rtol=2e-5, atol=1e-6), fast, plain)
 
 
 def test_an_order_drawn_at_once_is_the_one_drawn_step_by_step():

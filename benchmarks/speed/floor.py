@@ -74,13 +74,13 @@ def check_products(work: workloads.Workload) -> None:
     """No product may have been optimised away: one step has all the FLOP that the count says."""
     shapes = workloads.products(work)
     inputs = [jnp.ones((m, k)) for m, k, _ in shapes]
-    kernels = [jnp.ones((k, n)) for _, k, n in shapes]
-    compiled = (
-        jax.jit(partial(step, False)).lower(inputs, (kernels, jnp.zeros(())), jnp.zeros((), jnp.int32)).compile()
-    )
-    counted, expected = compiled.cost_analysis()["flops"], workloads.flop(work) / work.cohort / work.steps
-    if counted < expected:
-        raise RuntimeError(f"the compiler dropped products: {counted:.3g} of {expected:.3g} FLOP are left")
+    for turned in (False, True):
+        kernels = [jnp.ones((n, k) if turned else (k, n)) for _, k, n in shapes]
+        carry, place = (kernels, jnp.zeros(())), jnp.zeros((), jnp.int32)
+        compiled = jax.jit(partial(step, turned)).lower(inputs, carry, place).compile()
+        counted, expected = compiled.cost_analysis()["flops"], workloads.flop(work) / work.cohort / work.steps
+        if counted < expected:
+            raise RuntimeError(f"the compiler dropped products: {counted:.3g} of {expected:.3g} FLOP are left")
 
 
 def seconds_of(program: Callable, arguments: tuple) -> float:

@@ -96,21 +96,21 @@ WORKLOADS = {
             "CNN with 5 x 5 kernels; 10 of 100 clients, 10 steps of 50",
             *(100, 500, IMAGE, CNN5),
             *(10, 1, 50, 0.1),
-            *(1, 4, 1),
+            *(2, 4, 2),
         ),
         Workload(
             "pfl-cifar",
             "CNN with 3 x 3 kernels; 50 of 1000 clients, 5 steps of 10",
             *(1000, 50, IMAGE, CNN3),
             *(50, 1, 10, 0.1),
-            *(1, 4, 1),
+            *(2, 4, 2),
         ),
         Workload(
             "pfl-cifar-dropout",
             "the same with dropout",
             *(1000, 50, IMAGE, CNN3_DROPOUT),
             *(50, 1, 10, 0.1),
-            *(1, 4, 1),
+            *(2, 4, 2),
         ),
     )
 }

@@ -41,7 +41,7 @@ def fedmaba(
     Args:
       alpha: share of the bandit's weights against the plain average, in [0, 1]; the paper tries .1 to .9.
       eta_b: step of the bandit, >= 0; the paper tries {.1, .3, .5, .7, 1}.
-      rho: radius of the KL ball in nats, >= 0; 1 in the paper. It can bind only where :math:`\log |S|` > rho.
+      rho: radius of the KL ball in nats, >= 0; 1 in the paper. It can bind only where log :math:`|S|` > rho.
       kl_set: "sampled", or "literal" for Eq. 10's log N: then no root exists when :math:`|S|` < N / e^rho, the
         search ends at its cap lambda = 2e5, and the rule collapses to uniform FedAvg.
       scatter_back: "mass", or "literal" for p_S <- p_hat as printed: then p leaves the simplex, and a client
