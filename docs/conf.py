@@ -8,7 +8,6 @@ version = release = version_of("fedjax-fair")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-suppress_warnings = ["myst.xref_missing"]  # links out of the site, to notebooks and benchmarks in the repository
 html_theme = "furo"
 html_title = "fedjax_fair"
 html_show_sourcelink = False
