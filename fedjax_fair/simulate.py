@@ -66,7 +66,7 @@ def simulation(
     One round: the selector picks the cohort S; every client of it trains from the received model w; the rule
     turns their report into coefficients c; the server moves by
 
-    .. math:: w \leftarrow \text{server\_optimizer}\big(w,\ -\sum_{k \in S} c_k\,(w_k - w)\big)
+    .. math:: w \leftarrow \text{server optimizer}\big(w,\ -\sum_{k \in S} c_k\,(w_k - w)\big)
 
     A client whose update, or any signal that the rule reads, is not finite becomes inactive: its coefficient
     is 0 and its update never enters a sum.
