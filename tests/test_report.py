@@ -111,7 +111,7 @@ def test_what_a_rule_is_called_cannot_break_the_page(folder, tmp_path):
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        (None, "report takes the folder of results that run or compare left, got nothing"),
+        (None, "report takes a folder of results, such as one under runs/, got nothing"),
         (lambda place: None, r"folder .* holds no results: no summary.json"),
         (
             lambda place: (place / "summary.json").write_text("{"),
