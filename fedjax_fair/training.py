@@ -1,6 +1,7 @@
 """What ``run``, ``compare`` and ``sweep`` do once everything is checked: train, write, print."""
 
 import json
+import math
 import re
 import shlex
 import sys
@@ -48,9 +49,7 @@ def train(plan: Plan, folder: Path, command: list[str]) -> None:
 def train_grid(plan: Grid, folder: Path, command: list[str]) -> None:
     """Play every point of the grid from every seed, together."""
     experiment, notes, start = plan.ground.experiment, notes_of(plan), time.perf_counter()
-    points, seeds = 1, experiment.seeds
-    for values in plan.points.values():
-        points *= len(values)
+    points, seeds = math.prod(map(len, plan.points.values())), experiment.seeds
     swept = sweep(
         plan.build,
         plan.points,

@@ -6,11 +6,11 @@ import tomllib
 
 import numpy as np
 import pytest
+from test_cli import SMALL
 from test_cli_errors import refusal
+from toy import same_arrays
 
 from fedjax_fair.cli import main
-
-SMALL = ["--clients", "6", "--cohort", "3", "--rounds", "4", "--eval-every", "2", "--synthetic.max-size", "80"]
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +40,7 @@ def test_a_point_is_the_run_with_its_settings(swept, tmp_path, capsys):
 
 def test_the_written_configuration_repeats_the_sweep(swept, tmp_path, capsys):
     main(["sweep", str(swept / "config.toml"), "--out", str(tmp_path / "again")])
-    first, again = np.load(swept / "history.npz"), np.load(tmp_path / "again" / "history.npz")
-    assert set(first) == set(again)
-    for name in first:
-        np.testing.assert_array_equal(first[name], again[name])
+    same_arrays(swept / "history.npz", tmp_path / "again" / "history.npz")
     capsys.readouterr()
 
 

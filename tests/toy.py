@@ -112,6 +112,14 @@ def flop_of(function, *args) -> float:
         return jax.jit(function).lower(*args).compile().cost_analysis()["flops"]
 
 
+def same_arrays(one: Path, other: Path) -> None:
+    """Two ``history.npz`` hold the same, bit for bit."""
+    first, again = np.load(one), np.load(other)
+    assert set(first) == set(again)
+    for name in first:
+        np.testing.assert_array_equal(first[name], again[name])
+
+
 def need_data(name: str) -> None:
     """Skip the test where a dataset is not prepared; fail it where ``$REQUIRE_DATA`` is 1, as in the gate."""
     root = os.environ.get("TFDS_DATA_DIR")
