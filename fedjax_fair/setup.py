@@ -13,7 +13,7 @@ from jax import Array
 from fedjax_fair.availability import PerClient
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.data import FederatedData
-from fedjax_fair.local import LocalSGD
+from fedjax_fair.local import LocalLoss, LocalSGD, is_small
 from fedjax_fair.losses import softmax_cross_entropy
 from fedjax_fair.models import Model
 from fedjax_fair.objectives import erm
@@ -183,11 +183,10 @@ def local_work(net: Model, method: Method, trainer: Any, loss: PerExample) -> tu
     if method.objective is not None:
         objective = method.objective(objective)
 
-    def local_loss(params: Params, batch: Batch, anchor: Params) -> tuple[Array, Array]:
-        values = loss(net.apply(params, batch.x, batch.key), batch.y)
-        return objective(values, batch.mask, params, anchor), erm(values, batch.mask, params, anchor)
+    def of_examples(params: Params, batch: Batch) -> Array:
+        return loss(net.apply(params, batch.x, batch.key), batch.y)
 
-    return train, local_loss
+    return train, LocalLoss(of_examples, objective)
 
 
 CACHE = 2**18
@@ -217,3 +216,10 @@ def choose_block(client_block: int | str | None, cohort: int, params: Params, si
         return None
     even = max(d for d in range(1, most + 1) if cohort % d == 0)  # a smaller last block is a second program
     return even if 2 * even > most else most
+
+
+def choose_eval_batch(eval_batch: int | None, params: Params) -> int:
+    """How many examples a forward pass takes: the loop costs more than a small model's products."""
+    if eval_batch is not None:
+        return check_count("eval_batch", eval_batch)
+    return 4096 if is_small(params) else 512

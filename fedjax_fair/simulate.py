@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 
 from fedjax_fair import losses, setup, signals
 from fedjax_fair.availability import Available, PerClient, always
-from fedjax_fair.checks import check_choice, check_count
+from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
 from fedjax_fair.defences import check_descends
 from fedjax_fair.devices import as_mesh, everywhere, replicate, shared_out
@@ -57,7 +57,7 @@ def simulation(
     evaluate: Sequence[str] = ("test",),
     deploy: Callable[[SimState], Params] | None = None,
     client_block: int | str | None = "auto",
-    eval_batch: int = 512,
+    eval_batch: int | None = None,
     precision: setup.Precision = "highest",
     devices: int | Mesh = 1,
 ) -> Simulation:
@@ -89,7 +89,8 @@ def simulation(
         in between. "auto": on a CPU one after another where the model has convolutions or the clients' sizes
         differ much (vmapped clients all wait for the largest), else as many as have models of 256 kB together; on
         an accelerator all.
-      eval_batch: examples per forward pass wherever all clients share a model.
+      eval_batch: examples per forward pass wherever all clients share a model; by default 512, or 4,096 for a model
+        of vectors and matrices below 2^15 entries, whose products are shorter than the loop around them.
       precision: of the models' matrix products where the hardware has a choice: "highest" is float32, "high"
         and "default" are faster and coarser (TF32 or bfloat16 on a GPU or TPU; a CPU knows only float32). The
         rule and the server always compute in the highest.
@@ -110,11 +111,11 @@ def simulation(
     if deploy is not None and not callable(deploy):
         raise ValueError(f"deploy must be a function of the state, such as ff.averaged, got {deploy!r}")
     splits = setup.check_splits(evaluate, data)
-    check_count("eval_batch", eval_batch)
     check_choice("precision", precision, get_args(setup.Precision))
     train, local_loss = setup.local_work(net, method, trainer, loss)
     example = jax.eval_shape(lambda: data.take(jnp.zeros((1,), jnp.int32))[0])
     shapes = jax.eval_shape(net.init, jax.random.key(0), example)
+    eval_batch = setup.choose_eval_batch(eval_batch, shapes)
     setup.check_outputs(net, shapes, data, loss, metric)
     setup.check_weigh(method.aggregator, data.n_clients, selector.cohort, shapes)
     read = reads(method, selector, n_clients=data.n_clients, cohort=selector.cohort, params=shapes)

@@ -1,4 +1,4 @@
-"""Small solvers on masked vectors: fixed iteration counts, no host round trips, stable in float32.
+"""Small solvers on masked vectors: bounded iteration counts, no host round trips, stable in float32.
 
 Every function takes ``where`` (bool, the shape of the vector): slots outside it are padding, never influence
 the result and come back as exactly 0 (log weights: as whatever they were; read them through ``where``).
@@ -87,7 +87,7 @@ def project_simplex(y: Array, where: Array, radius: Array | float = 1.0) -> Arra
 
 
 def project_box_simplex(y: Array, low: Array, high: Array, where: Array) -> Array:
-    """Euclidean projection onto ``{low <= p <= high, sum p = 1}``, by 60 bisections of the shift.
+    """Euclidean projection onto ``{low <= p <= high, sum p = 1}``, by bisections of the shift.
 
     Feasible iff ``sum low <= 1 <= sum high`` over ``where``; the caller sees to that.
     """
@@ -96,7 +96,8 @@ def project_box_simplex(y: Array, low: Array, high: Array, where: Array) -> Arra
     def too_much(shift: Array) -> Array:
         return jnp.clip(y - shift, low, high).sum() > 1
 
-    hi, lo = bisect(too_much, (y - low).max(), (y - high).min(), 60)
+    steps = jnp.finfo(y.dtype).nmant + 9  # beyond the entries' own rounding
+    hi, lo = bisect(too_much, (y - low).max(), (y - high).min(), steps)
     return jnp.where(where, jnp.clip(y - (lo + hi) / 2, low, high), 0)
 
 
@@ -117,23 +118,29 @@ def _fista(
 ) -> Array:
     """Accelerated projected gradient with step ``1 / min(trace Q, largest row sum)``.
 
-    The momentum starts afresh whenever it points uphill (adaptive restart).
+    The momentum starts afresh whenever it points uphill (adaptive restart). Ends early where neither step nor
+    momentum moves anything beyond rounding.
     """
     hessian = jnp.where(where[:, None] & where[None, :], hessian, 0)
     lipschitz = jnp.minimum(jnp.trace(hessian), jnp.abs(hessian).sum(axis=1).max())
     step = 1 / jnp.where(lipschitz > 0, lipschitz, 1)
 
-    def improve(_: int, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        p, ahead, t = carry
+    def goes_on(carry: tuple[Array, Array, Array, Array, Array]) -> Array:
+        k, p, before, ahead, _ = carry
+        still = jnp.maximum(jnp.abs(p - before), jnp.abs(p - ahead)).max() <= jnp.finfo(p.dtype).eps * p.max()
+        return (k < iterations) & ((k == 0) | ~still)
+
+    def improve(carry: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
+        k, p, _, ahead, t = carry
         better = project(ahead - step * (hessian @ ahead + linear))
         uphill = ((ahead - better) * (better - p)).sum() > 0
         t = jnp.where(uphill, 1, t)
         t_next = (1 + jnp.sqrt(1 + 4 * t * t)) / 2
-        return better, better + (t - 1) / t_next * (better - p), t_next
+        return k + 1, better, p, better + (t - 1) / t_next * (better - p), t_next
 
     start = project(start)
     one = jnp.ones((), start.dtype)
-    return jax.lax.fori_loop(0, iterations, improve, (start, start, one))[0]
+    return jax.lax.while_loop(goes_on, improve, (jnp.zeros((), jnp.int32), start, start, start, one))[1]
 
 
 def project_kl_ball(log_q: Array, rho: Array | float, where: Array, smallest: float = 0.0) -> Array:

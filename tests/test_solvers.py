@@ -211,6 +211,34 @@ def test_qp_simplex_does_not_care_where_it_starts():
     assert_allclose(one, other, atol=1e-8)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 2e-5), (jnp.float64, 1e-11)])
+@pytest.mark.parametrize(("clients", "rounds"), [(4, 10), (50, 10), (50, 2000)])
+def test_qp_simplex_ends_early_only_where_it_has_arrived(clients, rounds, dtype, tolerance):
+    """AAggFF-S's programs, whose curvature grows with the rounds, against 20,000 plain projected gradient steps."""
+    r = np.random.default_rng(clients).gamma(2, 0.5, (rounds, clients)) / clients
+    g = -r / (1 + r.mean(1, keepdims=True))
+    hessian = 4 * np.eye(clients) + clients / 4 * g.T @ g
+    linear = ((1 - clients / 4 * g.mean(1, keepdims=True)) * g).sum(0)
+    everybody, start = jnp.ones(clients, bool), jnp.full(clients, 1 / clients)
+    step = 1 / np.linalg.eigvalsh(hessian)[-1]
+    truth = jax.jit(
+        lambda: jax.lax.fori_loop(
+            0, 20_000, lambda _, p: project_simplex(p - step * (hessian @ p + linear), everybody), start
+        )
+    )()
+    mine = jax.jit(solvers.qp_simplex)(*(jnp.asarray(v, dtype) for v in (hessian, linear, start)), everybody)
+    assert_allclose(mine, truth, atol=tolerance * truth.max())
+
+
+def test_qp_solvers_end_together_where_they_are_mapped():
+    """Under vmap the slowest decides when to stop; nobody's result may change by the waiting."""
+    problems = [quadratic(seed, M) for seed in range(4)]
+    hessian, linear = (jnp.stack([jnp.asarray(p[i]) for p in problems]) for i in (0, 1))
+    start = jnp.full(M, 1 / M)
+    together = jax.vmap(lambda h, c: solvers.qp_simplex(h, c, start, ALL))(hessian, linear)
+    assert_allclose(together, [qp_simplex(h, c, start, ALL) for h, c in zip(hessian, linear)], atol=1e-10)
+
+
 # The KL ball
 
 

@@ -70,8 +70,10 @@ def hospitals(seed: int) -> ff.FederatedData:
 def measure(accuracy: np.ndarray, tails: tuple[str, str] | None) -> Measured:
     """Mean over the evaluations given, [evaluations, N]; ``tails`` instead of the single worst and best client."""
     rows = {name: float(np.mean(values)) for name, values in ff.metrics.summary(accuracy).items()}
-    worst, best = tails if tails else (100 * accuracy.min(1).mean(), 100 * accuracy.max(1).mean())
-    ends = {"worst": rows[worst], "best": rows[best]} if tails else {"worst": worst, "best": best}
+    if tails:
+        ends = {"worst": rows[tails[0]], "best": rows[tails[1]]}
+    else:
+        ends = {"worst": 100 * float(accuracy.min(1).mean()), "best": 100 * float(accuracy.max(1).mean())}
     return {"accuracy": rows["accuracy"], "gini": 100 * rows["gini"], "std": rows["std"]} | ends
 
 
