@@ -21,7 +21,7 @@ class Study(NamedTuple):
 
 
 STUDIES = {
-    "fedmaba-table2-fmnist": Study("fedmaba.table2_fmnist", "FedMABA, Table II, left", "4 h", "fashion_mnist"),
+    "fedmaba-table2-fmnist": Study("fedmaba.table2_fmnist", "FedMABA, Table II, left", "3 h", "fashion_mnist"),
     "fedmaba-table2-cifar10": Study("fedmaba.table2_cifar10", "FedMABA, Table II, right", "33 h", "cifar10"),
     "fedmaba-table3-cifar100": Study("fedmaba.table3_cifar100", "FedMABA, Table III", "17 h", "cifar100"),
     "fedmaba-fig1": Study("fedmaba.fig1", "FedMABA, Figure 1: fairness over rounds", "1 h", "fashion_mnist"),
@@ -32,6 +32,8 @@ STUDIES = {
     "pgffl-table1": Study("pgffl.table1", "PG-FFL, Table I, Fashion-MNIST", "2 h", "fashion_mnist"),
     "pgffl-fig1": Study("pgffl.fig1", "PG-FFL, Figure 1: Lorenz curves", "5 min", "fashion_mnist"),
     "pgffl-fig3": Study("pgffl.fig3", "PG-FFL, Figure 3: its partitions", "1 min", "fashion_mnist"),
+    "pgffl-fig4": Study("pgffl.fig4", "PG-FFL, Figure 4: Gini over rounds", "10 min", "fashion_mnist"),
+    "pgffl-fig5": Study("pgffl.fig5", "PG-FFL, Figure 5: participation", "10 min", "fashion_mnist"),
     "ucbcs-table1": Study("ucbcs_synthetic.table1", "UCB-CS, Table I: Jain of losses", "10 min", "none"),
     "ucbcs-fig1": Study("ucbcs_synthetic.fig1", "UCB-CS, Figure 1: global loss", "with table 1", "none"),
     "ucbcs-fig2": Study("ucbcs_synthetic.fig2", "UCB-CS, Figure 2: clients' losses", "with table 1", "none"),
