@@ -15,6 +15,7 @@ import optax
 import fedjax_fair as ff
 from benchmarks.papers.common import Column, Row, fixed, keep, play, table
 from fedjax_fair import plot
+from fedjax_fair.plot.style import style
 
 COLUMNS = {"accuracy": Column("acc", 3), "gini": Column("Gini", 3), "best_accuracy": Column("acc, best", 3)} | {
     "best_gini": Column("Gini there", 3)
@@ -124,13 +125,15 @@ def fig5(quick: bool, out: Path) -> None:
     found, histories = play(rows, place, seeds=seeds, rounds=rounds, eval_every=every, measure=fractions)
     figure = Figure((2 * plot.WIDTH, 2.2), layout="constrained")
     for ax, cohort in zip(figure.subplots(1, len(cohorts), sharey=True), cohorts):
-        for name, colour in zip(names, ("C0", "C1")):
+        for i, name in enumerate(names):
             runs = histories[f"{name}, {cohort} %"]
             mean, spread = (
                 100 * np.mean([of(run.accuracy, 1) for run in runs], axis=0) for of in (np.mean, np.std)
             )
-            ax.plot(runs[0].rounds, mean, color=colour, label=name)
-            ax.fill_between(runs[0].rounds, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
+            ax.plot(runs[0].rounds, mean, label=name, **style(i))
+            ax.fill_between(
+                runs[0].rounds, mean - spread, mean + spread, color=style(i)["color"], alpha=0.15, linewidth=0
+            )
         ax.set(title=f"{cohort} of 100", xlabel="Round")
     figure.axes[0].set_ylabel("Accuracy (%)")
     figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False, fontsize=7)
