@@ -39,7 +39,7 @@ STUDIES = {
     "ucbcs-fig2": Study("ucbcs_synthetic.fig2", "UCB-CS, Figure 2: clients' losses", "with table 1", "none"),
     "ucbcs-fig3": Study("ucbcs_fmnist.fig3", "UCB-CS, Figure 3", "25 min", "fashion_mnist"),
     "aaggff-heart": Study(
-        "aaggff_heart.run", "AAggFF on four hospitals, and on 100 devices", "40 min", "fashion_mnist"
+        "aaggff_heart.run", "AAggFF on four hospitals, and on 100 devices", "30 min", "fashion_mnist"
     ),
     "qffl-synthetic": Study("qffl_synthetic.run", "q-FFL, Table 1, Synthetic(1, 1)", "15 min", "none"),
     "qffl-open-question": Study(
