@@ -91,7 +91,10 @@ def as_text(card: Card, width: int) -> str:
     for label, text in rows:
         if text:
             indent = " " * 18
-            lines += textwrap.wrap(f"  {label:<15} {text}", width, subsequent_indent=indent, break_long_words=False)
+            gap = ":" if len(label) > 15 else ""
+            lines += textwrap.wrap(
+                f"  {label + gap:<15} {text}", width, subsequent_indent=indent, break_long_words=False
+            )
     return "\n".join(lines)
 
 

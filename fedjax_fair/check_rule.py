@@ -39,7 +39,13 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     reports = [_report(seed, n_clients, cohort) for seed in range(3)]
     absent = reports[0]._replace(active=reports[0].active.at[1].set(False))
 
-    coef, after = weigh(start, reports[0], KEY)
+    try:
+        coef, after = weigh(start, reports[0], KEY)
+    except Exception as error:  # whatever a user's rule raises
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ValueError(
+            f"rule must have weigh(state, report, key) -> (coefficients, state), got {said}"
+        ) from error
     _require(np.shape(coef) == (cohort,), f"gives one coefficient a slot, [{cohort}], got {np.shape(coef)}")
     _require(_form(after) == _form(start), "keeps the form of its state: structure, shapes and dtypes")
     for name, report in (("everybody", reports[0]), ("an absent client", absent)):

@@ -69,7 +69,8 @@ def resumed(given: list[str]) -> tuple[list[str], bool]:
     if given[0] == "sweep":
         raise ValueError("resume is for run and compare: a sweep keeps nothing before its end")
     if len(given) != 3 or given[0] not in ("run", "compare") or given[1] != "--resume":
-        raise ValueError(f"resume takes a folder and no other flag, run --resume FOLDER, got {shlex.join(given)}")
+        usage = f"{given[0] if given[0] in ('run', 'compare') else 'run'} --resume FOLDER"
+        raise ValueError(f"resume takes a folder and no other flag, {usage}, got {shlex.join(given)}")
     folder = Path(given[2])
     try:
         text = (folder / RESUME).read_text()

@@ -6,13 +6,15 @@ import difflib
 import io
 import re
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Union
 
 import tyro
 
+COMPLETION = "--tyro-print-completion"
 DEFAULT_RULES = ("fedavg", "fedprox", "qfedavg", "afl", "fedmaba", "aaggff_d")
-COMPARE = """Train several rules on the same data, seeds and initial models; print and keep the paper's table.
+COMPARE = """Train several rules on the same data, seeds and initial models; print and keep a table.
 
 fedjax-fair compare --resume FOLDER, without another flag, goes on with one that --checkpoint FOLDER kept.
 
@@ -67,6 +69,7 @@ class Reproduction:
 
 def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
     """The settings of the command, and the rules that it names."""
+    from fedjax_fair.checks import check_choice
     from fedjax_fair.config import experiment_class, load_toml
 
     rules_type = Annotated[
@@ -99,6 +102,13 @@ def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
     choice: Any = Union[
         (*commands.values(), *(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in others.items()))
     ]
+    if given[:1] == ["--version"]:
+        print(f"fedjax-fair {metadata.version('fedjax-fair')}")
+        sys.exit()
+    if COMPLETION in given:
+        check_choice(
+            COMPLETION.lstrip("-"), (*given, "nothing")[given.index(COMPLETION) + 1], ("bash", "zsh", "fish")
+        )
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):

@@ -16,6 +16,7 @@ from fedjax_fair.entries import Entry, parse, parse_axis, parse_rule
 from fedjax_fair.faults import Fault
 from fedjax_fair.local import LocalSGD, local_sgd
 from fedjax_fair.models import Model
+from fedjax_fair.own import blamed
 from fedjax_fair.simulate import simulation
 from fedjax_fair.sweep import extremes
 from fedjax_fair.types import Aggregator, Method, Simulation
@@ -140,32 +141,34 @@ def lay_ground(experiment: Experiment, entries: list[Entry]) -> Ground:
             raise ValueError("checkpoint_every needs checkpoint, a folder, got none")
     data, faults, honest = parts.build_faults(experiment, data)
     defended, transform = parts.build_defence(experiment)
-    check_range("available", experiment.available, 0, 1)
+    check_range("available", experiment.available, 0, 1, open_low=True)
     return Ground(experiment, data, *parts.build_model(experiment, data), faults, honest, defended, transform)
 
 
 def simulate(ground: Ground, experiment: Experiment, entry: Entry) -> Simulation:
     """The simulation of one rule; the numbers of ``experiment`` and ``entry`` may be traced."""
     check_range("server_lr", experiment.server_lr, 0, open_low=True)
-    available = experiment.available
-    return simulation(
-        ground.model,
-        ground.data,
-        aggregator=ground.defended(rule_of(experiment, entry)),
-        trainer=trainer_of(experiment),
-        selector=parts.build_selector(experiment, cohort_of(experiment, ground.data), entry),
-        server_optimizer=optax.chain(ground.transform, optax.sgd(experiment.server_lr)),
-        available=always if available == 1 else bernoulli(available),
-        faults=ground.faults,
-        precision=experiment.precision,
-        devices=experiment.devices,
-    )
+    available, rule = experiment.available, rule_of(experiment, entry)
+    with blamed(entry.rule):
+        return simulation(
+            ground.model,
+            ground.data,
+            aggregator=ground.defended(rule),
+            trainer=trainer_of(experiment),
+            selector=parts.build_selector(experiment, cohort_of(experiment, ground.data), entry),
+            server_optimizer=optax.chain(ground.transform, optax.sgd(experiment.server_lr)),
+            available=always if available == 1 else bernoulli(available),
+            faults=ground.faults,
+            precision=experiment.precision,
+            devices=experiment.devices,
+        )
 
 
 def rule_of(experiment: Experiment, entry: Entry) -> Aggregator | Method:
     """The rule that an entry names, its settings over those of the experiment's own group."""
     settings = parts.settings_of_factory(experiment, entry.rule) | entry.settings
-    return registry.make_rule(entry.rule, settings, learning_rate=experiment.lr)
+    with blamed(entry.rule):
+        return registry.make_rule(entry.rule, settings, learning_rate=experiment.lr)
 
 
 def trainer_of(experiment: Experiment) -> LocalSGD:

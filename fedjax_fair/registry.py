@@ -8,7 +8,7 @@ from typing import Any
 from fedjax_fair import aggregators, defences, faults, models, objectives, selectors
 from fedjax_fair.checks import check_choice, lookup
 from fedjax_fair.data import partition
-from fedjax_fair.own import own_rule
+from fedjax_fair.own import is_own, own_rule
 from fedjax_fair.types import Aggregator, Method, Objective, Selector
 
 
@@ -115,7 +115,9 @@ def make_rule(name: str, settings: Mapping[str, Any] | None = None, *, learning_
 
 def rule_factory(name: str) -> Callable[..., Any]:
     """The factory of a rule, of the registry or the user's own."""
-    return own_rule(name) if ":" in name else lookup("algorithm", name, AGGREGATORS)
+    if name.endswith(".py"):
+        raise ValueError(f"rule {name} needs the name of a rule in it, as {name}:rule, got nothing")
+    return own_rule(name) if is_own(name) else lookup("algorithm", name, AGGREGATORS)
 
 
 def make(factory: Callable[..., Any], *settled: Any, **settings: Any) -> Any:

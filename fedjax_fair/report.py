@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import tomllib
 from collections.abc import Callable, Iterator
 from functools import partial
 from html import escape
@@ -13,13 +14,14 @@ import numpy as np
 
 from fedjax_fair import plot
 from fedjax_fair.history import History
-from fedjax_fair.results import COLUMNS, write_atomically
+from fedjax_fair.parts import IMAGES
+from fedjax_fair.results import COLUMNS, COST, COST_LEGEND, write_atomically
 from fedjax_fair.types import Evaluation
 
 STYLE = """
 :root { color-scheme: light; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 0 auto; padding: 1rem; color: #1a1a1a; }
-h1 { font-size: 1.6rem; margin: .5rem 0; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
+h1 { font-size: 1.6rem; margin: .5rem 0; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #ddd; }
@@ -47,6 +49,8 @@ def report(folder: Path, out: Path | None = None) -> Path:
             history = {name: arrays[name] for name in arrays.files}
         config = (folder / "config.toml").read_text()
         page = render(summary, history, config)
+    except NotADirectoryError as error:
+        raise ValueError(f"folder must be a folder of results, got the file {folder}") from error
     except FileNotFoundError as error:
         raise ValueError(f"folder {folder} holds no results: no {Path(error.filename).name}") from error
     except (OSError, ValueError, KeyError, EOFError) as error:
@@ -63,12 +67,21 @@ def render(summary: dict[str, Any], arrays: dict[str, np.ndarray], config: str) 
     """The page of what ``results.write`` keeps."""
     rules = [*summary["rules"]]
     honest = arrays.get("honest")
-    title = f"{', '.join(rules[:4])}{' and others' if len(rules) > 4 else ''}"
+    settings = tomllib.loads(config)
+    swept = f"{settings['aggregator']}: " if "grid" in settings else ""
+    title = f"{swept}{', '.join(rules[:4])}{' and others' if len(rules) > 4 else ''}"
     seeds = len(next(iter(summary["rules"].values()))["accuracy"]["per_seed"])
     rounds = int(arrays[f"{rules[0]}/ids"].shape[1])
     clients = int(arrays[f"{rules[0]}/accuracy"].shape[-1])
-    judged = "" if honest is None else f" Judged by the {int(honest.sum())} honest clients."
-    intro = f"{clients} clients, {summary['cohort']} a round, {rounds} rounds, {seeds} seeds, {summary['model']}."
+    judged = (
+        ""
+        if honest is None
+        else (f" Judged by the {int(honest.sum())} honest clients; {int((~honest).sum())} do {settings['fault']}.")
+    )
+    dataset = settings["dataset"] + (f" ({settings['partition']})" if settings["dataset"] in IMAGES else "")
+    where = f"{dataset}: {clients} clients, {summary['cohort']} a round"
+    intro = f"{where}, {rounds} rounds, {seeds} {'seeds' if seeds > 1 else 'seed'}, {summary['model']}."
+    costly = any((measures["downloads"]["mean"] or 0) > summary["cohort"] for measures in summary["rules"].values())
     figures = "".join(figure(escape(caption), embedded(draw)) for caption, draw in drawings(rules, arrays))
     made = {key: value for key, value in summary.items() if key not in ("rules", "versions", "command")}
     about = "\n".join(f"{key}: {value}" for key, value in {**made, **summary["versions"]}.items())
@@ -76,8 +89,8 @@ def render(summary: dict[str, Any], arrays: dict[str, np.ndarray], config: str) 
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         f'content="width=device-width, initial-scale=1"><title>{escape(title)}</title><style>{STYLE}</style></head>'
         f"<body><h1>{escape(title)}</h1><p>{escape(intro + judged)}</p>"
-        f'<h2>After the last round</h2><div class="wide">{table(summary["rules"])}</div>'
-        f"<p>{LEGEND}</p>"
+        f'<h2>After the last round</h2><div class="wide">{table(summary["rules"], costly)}</div>'
+        f"<p>{LEGEND}{' ' + COST_LEGEND if costly else ''}</p>"
         f'<h2>Figures</h2><div class="figures">{figures}</div>'
         f"<h2>Command</h2><pre>{escape(summary['command'])}</pre>"
         f"<h2>Configuration</h2><pre>{escape(config)}</pre>"
@@ -90,9 +103,10 @@ def figure(caption: str, source: str) -> str:
     return f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
 
 
-def table(rules: dict[str, dict[str, dict[str, Any]]]) -> str:
-    """A row per rule, a column per measure."""
-    head = "".join(f"<th>{escape(heading)}</th>" for heading in ("rule", *COLUMNS.values()))
+def table(rules: dict[str, dict[str, dict[str, Any]]], costly: bool = False) -> str:
+    """A row per rule, a column per measure; what selection costs besides where there is something to show."""
+    shown_costs = COST if costly else {}
+    head = "".join(f"<th>{escape(h)}</th>" for h in ("rule", *COLUMNS.values(), *shown_costs.values()))
     rows = []
     for rule, measures in rules.items():
         cells = []
@@ -102,6 +116,7 @@ def table(rules: dict[str, dict[str, dict[str, Any]]]) -> str:
             shown = "–" if mean is None else f"{mean:.{digits}f}"
             spread = f" <small>± {std:.{digits}f}</small>" if std and mean is not None else ""
             cells.append(f"<td>{shown}{spread}</td>")
+        cells += [f"<td>{measures[name]['mean']:.0f}</td>" for name in shown_costs]
         rows.append(f"<tr><td>{escape(rule)}</td>{''.join(cells)}</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
@@ -114,19 +129,29 @@ def drawings(rules: list[str], arrays: dict[str, np.ndarray]) -> Iterator[tuple[
     course = {rule: (arrays[f"{rule}/rounds"], a) for rule, a in accuracy.items()}
     yield "Lorenz curves of the clients' accuracies", lambda: plot.lorenz(last)
     yield "Accuracy from the worst served client to the best", lambda: plot.sorted_accuracy(last)
-    yield "Clients by accuracy", lambda: plot.client_histogram(last)
+    yield "Clients by accuracy, mean over the seeds", lambda: plot.client_histogram(last)
     yield "Mean accuracy and variance over the rounds", lambda: plot.accuracy_and_fairness(course)
     if len(rules) > 1:
         ten = {rule: a[:, -10:] for rule, a in accuracy.items()}
+        count = next(iter(ten.values())).shape[1]
+        over = f"mean over the last {count} evaluations" if count > 1 else "at the last evaluation"
         yield (
-            "Fairness against accuracy, mean over the last ten evaluations; crosses are 95 % confidence intervals",
+            f"Fairness against accuracy, {over}; crosses are 95 % confidence intervals",
             lambda: plot.frontier(ten),
         )
     clients = next(iter(accuracy.values())).shape[-1] if isinstance(who, slice) else len(who)
     first = {rule: _first_seed(rule, arrays) for rule in rules}
-    yield "How often clients took part, first seed", lambda: plot.selections(first, clients)
+    drawn: dict[bytes, list[str]] = {}  # rules of the same selection are one line
+    for rule, history in first.items():
+        drawn.setdefault(np.ascontiguousarray(history.ids).tobytes(), []).append(rule)
+    alike = {_several(names): first[names[0]] for names in drawn.values()}
+    yield "How often clients took part, first seed", lambda: plot.selections(alike, clients)
     for rule, history in first.items():
         yield f"Coefficients of {rule}, first seed", partial(plot.coefficients, history, clients)
+
+
+def _several(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more, alike"
 
 
 def _first_seed(rule: str, arrays: dict[str, np.ndarray]) -> History:

@@ -1,6 +1,7 @@
 """Every wrong call of the command line ends in one sentence and exit status 2."""
 
 import re
+from importlib import metadata
 
 import pytest
 
@@ -35,10 +36,14 @@ WRONG = {
     ),
     "no rule before @": (["--algorithms", "@uniform"], "algorithms takes rule@selector, got '@uniform'"),
     "a setting twice": (["--algorithms", "afl:lr=.1,lr=.2"], "algorithms gives 'lr' twice, in 'afl:lr=.1,lr=.2'"),
-    "d > N": (["--algorithms", "afl", "afl@pow_d:d=31"], "d must be from m to the 30 clients, got 31"),
+    "d > N": (["--algorithms", "afl", "afl@pow_d:d=31"], "d must be at most the 30 clients, got 31"),
     "d < m": (["--algorithms", "afl@pow_d:d=6"], "pow_d.d must be at least the 10 clients of the cohort, got 6"),
-    "no such file of rules": (["--algorithms", "my.py:rule"], "takes a rule from my.py, but there is no such file"),
-    "no such module": (["--algorithms", "my:rule"], "from my, which cannot be imported: ModuleNotFoundError: No"),
+    "no such file of rules": (["--algorithms", "my.py:rule"], "rule my.py cannot be read: there is no such file"),
+    "no such module": (["--algorithms", "my:rule"], "rule my cannot be imported: ModuleNotFoundError: No"),
+    "a file alone": (
+        ["--algorithms", "my.py"],
+        "rule my.py needs the name of a rule in it, as my.py:rule, got noth",
+    ),
     "not in the module": (["--algorithms", "json:lods"], "rule in json must be one of .*did you mean 'loads'"),
     "no rule at all": (["--algorithms", "json:dump"], "json:dump needs obj, as json:dump:obj=value, got nothing"),
     "a rule twice": (["--algorithms", "afl", "afl"], "algorithms names 'afl' twice"),
@@ -83,12 +88,13 @@ WRONG = {
     ),
     "a defence's value": (["--defence", "clip_losses:factor=.5"], "clip_losses.factor must be at least 1, got 0.5"),
     "a setting of the median": (["--defence", "median:share=.5"], "median takes no settings, got 'share'"),
-    "probability": (["--available", "1.5"], r"available must be in \[0, 1\], got 1.5"),
+    "probability": (["--available", "1.5"], r"available must be in \(0, 1\], got 1.5"),
+    "nobody": (["--available", "0"], r"available must be in \(0, 1\], got 0"),
     "devices": (["--devices", "64"], "devices must be from 1 to the 1 that JAX sees, got 64"),
     "no checkpoint": (["--checkpoint-every", "5"], "checkpoint_every needs checkpoint, a folder, got none"),
     "resume with a flag": (
         ["--resume", "x", "--rounds", "5"],
-        "resume takes a folder and no other flag, run --resume",
+        "resume takes a folder and no other flag, compare --resume FOLDER, got",
     ),
     "resume what is not there": (["--resume", "x"], "resume x is not a folder that --checkpoint left behind"),
     "no such file": (["nowhere.toml"], "config nowhere.toml cannot be read: No such file"),
@@ -101,6 +107,46 @@ def test_a_wrong_call_is_one_sentence_and_status_2(wrong, capsys, tmp_path, monk
     flags, message = WRONG[wrong]
     assert re.search(message, refusal(capsys, "compare", *flags))
     assert not list(tmp_path.iterdir())  # no results folder was begun
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("powered:power=abc", "rule mine.py:powered fails in line 7: TypeError: unsupported operand"),
+        ("unasked", "rule mine.py:unasked fails: TypeError: .* takes 2 positional arguments but 3 were given"),
+        (
+            "mistyped",
+            "rule mine.py:mistyped fails in line 15: AttributeError: 'Report' object has no attribute 'los'",
+        ),
+    ],
+)
+def test_a_mistake_in_a_rule_of_the_users_own_is_a_sentence_with_its_line(
+    rule, said, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import fedjax_fair as ff\n\n"
+        "def init(sizes, key=None):\n    return ()\n\n"
+        "def powered(power=1.0):\n"
+        "    return ff.Aggregator(init, lambda state, report, key: (report.n**power, state))\n\n"
+        "def unasked():\n"
+        "    return ff.Aggregator(init, lambda state, report: (report.n, state))\n\n"
+        "def mistyped():\n"
+        "    def weigh(state, report, key):\n"
+        "        # read a loss\n"
+        "        return report.los, state\n\n"
+        "    return ff.Aggregator(init, weigh)\n"
+    )
+    assert re.search(said, refusal(capsys, "run", "--aggregator", f"mine.py:{rule}"))
+
+
+def test_the_version_and_completion_scripts(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert not stop.value.code
+    assert capsys.readouterr().out == f"fedjax-fair {metadata.version('fedjax-fair')}\n"
+    sentence = refusal(capsys, "--tyro-print-completion", "tcsh")
+    assert sentence == "tyro-print-completion must be one of bash, zsh, fish, got 'tcsh'"
 
 
 def test_a_dataset_that_is_not_there_says_how_to_prepare_it(capsys, tmp_path):

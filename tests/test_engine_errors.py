@@ -142,7 +142,7 @@ def selecting(ids):
 
 PARTS = {
     "selector": [
-        (ff.pow_d(2, d=6), "d must be from m to the 5 clients, got 6"),
+        (ff.pow_d(2, d=6), "d must be at most the 5 clients, got 6"),
         (selecting(jnp.arange(4)), "select must return (ids [5], state), got (4,)"),
         (selecting(jnp.arange(5.0)), "select must return whole numbers as ids, got float32"),
     ],

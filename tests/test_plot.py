@@ -223,6 +223,15 @@ def test_nothing_to_draw(draw, empty):
         (lambda: plot.over_rounds({"a": ([1], [1])}, band="rang"), "did you mean 'range'"),
         (lambda: plot.accuracy_and_fairness({"a": ([1], [0.5])}), r"\[T, N\] or \[seeds, T, N\]"),
         (lambda: plot.accuracy_and_fairness({"a": ([1, 2], np.ones((3, 4)))}), r"got \(2,\), \(3,\)"),
+        (lambda: plot.lorenz({"a": of_rounds([[0, 1]])}), r"such as history.accuracy\[-1\], got a History$"),
+        (lambda: plot.frontier({"a": [of_rounds([[0, 1]])]}), "must be .*, got a list of History$"),
+        (lambda: plot.coefficients(of_rounds([[0, 4]]), 3), "n_clients must be at least 5, got 3"),
+        (lambda: plot.selections({"a": of_rounds([[0, 4]])}, 3), "n_clients must be at least 5, got 3"),
+        (
+            lambda: plot.selections({"a": [of_rounds([[0, 4]])]}, 5),
+            "history must be the History of one run, got li",
+        ),
+        (lambda: plot.partition({"a": 1}), "data must be a FederatedData, such as .*, got dict"),
     ],
 )
 def test_errors_say_what_is_wrong(call, message):
@@ -276,3 +285,16 @@ def test_the_frontier_has_students_interval_over_the_seeds():
     assert np.isnan(plot.interval([3.0])[1])
     with pytest.raises(ValueError, match=r"must be accuracies \[seeds, N\]"):
         plot.frontier({"a": acc[0]})
+
+
+def test_two_seeds_intervals_do_not_push_the_points_together():
+    """With one degree of freedom they reach far beyond what an accuracy or a variance can be."""
+    rng = np.random.default_rng(0)
+    ax = plot.frontier({name: rng.uniform(0.4, 0.6, (2, 9)) for name in "abc"})
+    points = np.concatenate([container.lines[0].get_xydata() for container in ax.containers])
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    assert left >= 0
+    assert bottom >= 0
+    assert right - left < 12 + 5 * np.ptp(points[:, 0])
+    assert top < 5 * points[:, 1].max()
+    assert ((points > (left, bottom)) & (points < (right, top))).all()

@@ -109,7 +109,7 @@ def test_the_number_of_candidates_is_from_m_to_all_clients(make):
         with pytest.raises(ValueError, match=r"^d must be [^\n]+, got"):
             make(3, d)
     selector = make(3, N + 1)
-    with pytest.raises(ValueError, match=rf"^d must be from m to the {N} clients, got {N + 1}$"):
+    with pytest.raises(ValueError, match=rf"^d must be at most the {N} clients, got {N + 1}$"):
         selector.select(selector.init(jnp.asarray(SIZES)), KEY, make_context(N))
 
 

@@ -73,7 +73,7 @@ def client_histogram(curves: Mapping[str, ArrayLike], bins: int = 20, ax: "Axes 
     ax.set_yticks(rows, list(rules))
     ax.tick_params("y", length=0)
     scale = ax.secondary_yaxis("right")
-    scale.set_yticks(np.ravel([rows, rows + 0.85]), [""] * len(rows) + [f"{top:.3g}"] * len(rows))
+    scale.set_yticks([rows[0], rows[0] + 0.85], ["0", f"{top:.3g}"])  # the same in every row
     scale.set_ylabel("Clients per bin")
     for spine in (ax.spines["left"], scale.spines["right"]):
         spine.set_visible(False)
@@ -104,6 +104,8 @@ def sorted_accuracy(curves: Mapping[str, ArrayLike], ax: "Axes | None" = None) -
 @paper()
 def partition(data: FederatedData, ax: "Axes | None" = None) -> "Axes":
     """Training examples of each class that every client holds, stacked; classes by colour, then by hatching."""
+    if not isinstance(data, FederatedData):
+        raise ValueError(f"data must be a FederatedData, such as ff.data.synthetic(), got {type(data).__name__}")
     owner = np.asarray(data.train.owner)
     label = np.asarray(data.y)[np.asarray(data.train.rows)]
     if label.ndim != 1 or not np.issubdtype(label.dtype, np.integer):

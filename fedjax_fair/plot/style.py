@@ -97,9 +97,19 @@ def check_accuracy(name: str, acc: NDArray[Any]) -> None:
         raise ValueError(f"{name!r} must hold accuracies in [0, 1], not percent, got {low:g} to {high:g}")
 
 
+def numbers(name: str, given: Any, form: str) -> NDArray[np.float64]:
+    """``given`` as an array of numbers; a History, or a list of them, is none."""
+    try:
+        return np.asarray(given, np.float64)
+    except (TypeError, ValueError):
+        inside = f" of {type(given[0]).__name__}" if isinstance(given, list) and given else ""
+        got = f"a {type(given).__name__}{inside}"
+        raise ValueError(f"{name!r} must be {form}, such as history.accuracy[-1], got {got}") from None
+
+
 def per_client(curves: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.float64]]:
     """Every rule's accuracies as [seeds, N], checked."""
-    rules = {name: np.asarray(acc, np.float64) for name, acc in named(curves).items()}
+    rules = {name: numbers(name, acc, "accuracies [N] or [seeds, N]") for name, acc in named(curves).items()}
     for name, acc in rules.items():
         if acc.ndim not in (1, 2):
             raise ValueError(f"{name!r} must be accuracies [N] or [seeds, N], got {acc.shape}")

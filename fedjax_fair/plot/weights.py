@@ -20,6 +20,7 @@ def coefficients(history: History, n_clients: int, bins: int = 50, ax: "Axes | N
     Rounds are gathered in at most ``bins`` columns. Rules whose coefficients can be negative get a scale that has
     white at 0.
     """
+    _check_clients(history, n_clients)
     rounds = len(history.ids)
     columns = min(check_count("bins", bins), rounds)
     column = np.broadcast_to((np.arange(rounds) * columns // rounds)[:, None], history.ids.shape)
@@ -40,12 +41,19 @@ def coefficients(history: History, n_clients: int, bins: int = 50, ax: "Axes | N
     return ax
 
 
+def _check_clients(history: History, n_clients: int) -> None:
+    if not isinstance(history, History):
+        raise ValueError(f"history must be the History of one run, got {type(history).__name__}")
+    check_count("n_clients", n_clients, low=int(history.ids.max(initial=0)) + 1)
+
+
 @paper()
 def selections(histories: Mapping[str, History], n_clients: int, ax: "Axes | None" = None) -> "Axes":
     """How often each client was selected, from the rarest to the most frequent, for ``{name: history}``."""
     own = ax is None
     ax = new_axes(ax, 2.2)
     for i, (name, history) in enumerate(named(histories).items()):
+        _check_clients(history, n_clients)
         counts = np.sort(np.bincount(history.ids.ravel(), minlength=n_clients))
         ax.step(np.arange(n_clients + 1), np.append(counts, counts[-1]), where="post", label=name, **style(i))
     ax.set(xlabel="Clients, from the rarest selected", ylabel="Rounds taken part in", xlim=(0, n_clients))

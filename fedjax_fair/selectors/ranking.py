@@ -31,5 +31,5 @@ def draw_candidates(log_sizes: Array, key: Key, d: int) -> Array:
       ValueError: d is above N.
     """
     if d > log_sizes.shape[0]:
-        raise ValueError(f"d must be from m to the {log_sizes.shape[0]} clients, got {d}")
+        raise ValueError(f"d must be at most the {log_sizes.shape[0]} clients, got {d}")
     return size_proportional(d).select(log_sizes, key, None)[0]  # type: ignore[arg-type]  # it needs no context
