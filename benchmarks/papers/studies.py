@@ -57,7 +57,13 @@ def status(name: str) -> str:
         return "no full results yet"
     if not kept["rounds"]:
         return "drawn"
-    return f"{kept['seeds']} seeds x {kept['rounds']} rounds"
+    return f"{_plain(kept['seeds'])} seeds x {_plain(kept['rounds'])} rounds"
+
+
+def _plain(count: int | list[int] | dict[str, int]) -> str:
+    """A number, or those of a study's parts."""
+    numbers = count.values() if isinstance(count, dict) else count if isinstance(count, list) else [count]
+    return " and ".join(map(str, numbers))
 
 
 def listing() -> str:
