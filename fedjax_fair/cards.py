@@ -91,7 +91,7 @@ def as_text(card: Card, width: int) -> str:
     for label, text in rows:
         if text:
             indent = " " * 18
-            gap = ":" if len(label) > 15 else ""
+            gap = ":" if len(label) > 15 else ""  # no column to set it off from its text
             lines += textwrap.wrap(
                 f"  {label + gap:<15} {text}", width, subsequent_indent=indent, break_long_words=False
             )

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_fair.checks import check_count
+from fedjax_fair.own import said
 from fedjax_fair.reads import reads
 from fedjax_fair.types import Aggregator, Method, Report, as_method
 
@@ -42,10 +43,7 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     try:
         coef, after = weigh(start, reports[0], KEY)
     except Exception as error:  # whatever a user's rule raises
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(
-            f"rule must have weigh(state, report, key) -> (coefficients, state), got {said}"
-        ) from error
+        raise ValueError(f"rule must be one whose weigh(state, report, key) runs, got {said(error)}") from error
     _require(np.shape(coef) == (cohort,), f"gives one coefficient a slot, [{cohort}], got {np.shape(coef)}")
     _require(_form(after) == _form(start), "keeps the form of its state: structure, shapes and dtypes")
     for name, report in (("everybody", reports[0]), ("an absent client", absent)):

@@ -148,16 +148,18 @@ def lay_ground(experiment: Experiment, entries: list[Entry]) -> Ground:
 def simulate(ground: Ground, experiment: Experiment, entry: Entry) -> Simulation:
     """The simulation of one rule; the numbers of ``experiment`` and ``entry`` may be traced."""
     check_range("server_lr", experiment.server_lr, 0, open_low=True)
-    available, rule = experiment.available, rule_of(experiment, entry)
+    rule, trainer = rule_of(experiment, entry), trainer_of(experiment)
+    selector = parts.build_selector(experiment, cohort_of(experiment, ground.data), entry)
+    available = always if experiment.available == 1 else bernoulli(experiment.available)
     with blamed(entry.rule):
         return simulation(
             ground.model,
             ground.data,
             aggregator=ground.defended(rule),
-            trainer=trainer_of(experiment),
-            selector=parts.build_selector(experiment, cohort_of(experiment, ground.data), entry),
+            trainer=trainer,
+            selector=selector,
             server_optimizer=optax.chain(ground.transform, optax.sgd(experiment.server_lr)),
-            available=always if available == 1 else bernoulli(available),
+            available=available,
             faults=ground.faults,
             precision=experiment.precision,
             devices=experiment.devices,

@@ -6,33 +6,23 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedjax_fair.types import Params, Report
+from fedjax_fair.types import Report
 
 SIGNALS = ("loss", "train_loss", "train_loss_std", "accuracy")
 
 
-def only_finite(update: Params) -> tuple[Params, Array]:
-    """One client's update, or zeros where any entry of it is not finite, and whether all are.
-
-    Asked of each client by itself, while its model is in a core's cache: stacked, the models of a large cohort
-    would pass through memory three times more. Times a coefficient of 0 it is 0.
-    """
-    finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(update)]).all()
-    return jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0), update), finite
-
-
 def drop_failures(report: Report, read: Sequence[str]) -> Report:
-    """Deactivate clients with a non-finite signal that is ``read``; zero what inactive clients sent.
+    """Deactivate clients with a non-finite update, or a non-finite signal that is ``read``; zero what they sent.
 
     Of the Gram matrix the diagonal is looked at: a finite update may be too long for its square. Signals that
     nothing reads are not looked at, so that the compiler can still drop them.
     """
-    active = report.active
-    for name in SIGNALS:
-        if name in read:
-            active &= jnp.isfinite(getattr(report, name))
+    watched = [getattr(report, name) for name in SIGNALS if name in read] + jax.tree.leaves(report.updates)
     if "gram" in read:
-        active &= jnp.isfinite(jnp.diagonal(report.gram))
+        watched.append(jnp.diagonal(report.gram))
+    active = report.active
+    for values in watched:
+        active &= jnp.isfinite(values).reshape(values.shape[0], -1).all(axis=1)
     return silence(report, active)
 
 

@@ -32,24 +32,21 @@ class LocalLoss:
 
     def __call__(self, params: Params, batch: Batch, anchor: Params) -> tuple[Array, Array]:
         """The objective on a batch, and its plain mean loss."""
-        return through(as_it_is, self)(params, batch, anchor)
+        return self.through(as_it_is)(params, batch, anchor)
 
+    def through(self, laid: Callable[[Params], Params]) -> LossFn:
+        """The same function of parameters that ``laid`` turns back.
 
-def through(laid: Callable[[Params], Params], loss: LossFn) -> LossFn:
-    """``loss`` as a function of parameters that ``laid`` turns back.
+        The model and the objective each turn them back for themselves: then the gradients of the two meet turned,
+        where that of a product comes for nothing and that of FedProx's term is read in order.
+        """
 
-    The model and the objective each turn them back for themselves: then the gradients of the two meet turned, where
-    that of a product comes for nothing and that of FedProx's term is read in order.
-    """
+        def turned(params: Params, batch: Batch, anchor: Params) -> tuple[Array, Array]:
+            values = self.of_examples(laid(params), batch)
+            plain = erm(values, batch.mask, None, None)
+            return self.objective(values, batch.mask, laid(params), laid(anchor)), plain
 
-    def turned(params: Params, batch: Batch, anchor: Params) -> tuple[Array, Array]:
-        if not isinstance(loss, LocalLoss):
-            return loss(laid(params), batch, laid(anchor))
-        values = loss.of_examples(laid(params), batch)
-        plain = erm(values, batch.mask, params, anchor)
-        return loss.objective(values, batch.mask, laid(params), laid(anchor)), plain
-
-    return turned
+        return turned
 
 
 class LocalSGD(NamedTuple):
@@ -75,7 +72,10 @@ class LocalSGD(NamedTuple):
         scale = None if self.schedule is None else self.schedule(round)
         params = anchor = laid(params)
 
-        gradient = jax.value_and_grad(through(laid, loss), has_aux=True)
+        differentiated = (
+            loss.through(laid) if isinstance(loss, LocalLoss) else lambda p, batch, w: loss(laid(p), batch, laid(w))
+        )
+        gradient = jax.value_and_grad(differentiated, has_aux=True)
         zero = jnp.zeros((), jnp.result_type(float))
 
         def step(k: Array, rows: Array, carry: tuple) -> tuple:

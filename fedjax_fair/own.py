@@ -45,16 +45,22 @@ def blamed(name: str) -> Iterator[None]:
     """
     try:
         yield
-    except (TypeError, AttributeError, LookupError, ArithmeticError) as error:
+    except ValueError:
+        raise
+    except Exception as error:  # whatever a user's rule raises
         if not is_own(name):
             raise
         place = name.rpartition(":")[0]
-        stem = Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
+        file = Path(place).expanduser() if place.endswith(".py") else Path(sys.modules[place].__file__ or place)
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if Path(frame.filename).stem == stem]
+        lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]
         where = f" in line {lines[-1]}" if lines else ""
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(f"rule {name} fails{where}: {said}") from error
+        raise ValueError(f"rule {name} fails{where}: {said(error)}") from error
+
+
+def said(error: Exception) -> str:
+    """An error's kind and first line."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _from_file(path: Path) -> Any:
@@ -83,5 +89,4 @@ def _loaded(place: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except Exception as error:  # whatever a user's file raises
-        what = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(f"rule {place} cannot be imported: {what}") from error
+        raise ValueError(f"rule {place} cannot be imported: {said(error)}") from error

@@ -81,7 +81,7 @@ def render(summary: dict[str, Any], arrays: dict[str, np.ndarray], config: str) 
     dataset = settings["dataset"] + (f" ({settings['partition']})" if settings["dataset"] in IMAGES else "")
     where = f"{dataset}: {clients} clients, {summary['cohort']} a round"
     intro = f"{where}, {rounds} rounds, {seeds} {'seeds' if seeds > 1 else 'seed'}, {summary['model']}."
-    costly = any((measures["downloads"]["mean"] or 0) > summary["cohort"] for measures in summary["rules"].values())
+    costly = any(measures["evaluations"]["mean"] for measures in summary["rules"].values())
     figures = "".join(figure(escape(caption), embedded(draw)) for caption, draw in drawings(rules, arrays))
     made = {key: value for key, value in summary.items() if key not in ("rules", "versions", "command")}
     about = "\n".join(f"{key}: {value}" for key, value in {**made, **summary["versions"]}.items())

@@ -34,7 +34,7 @@ COLUMNS = {
 """Keys of :func:`summarize` and their headings; peak is the best evaluation's mean client accuracy."""
 
 COST = {"downloads": "sent", "evaluations": "asked"}
-"""What selection costs a round; shown where it is more than sending the model to the cohort."""
+"""What selection costs a round; shown where clients are asked for a loss."""
 
 LEGEND = (
     "Clients' test accuracy after the last round, mean±std over the seeds: its mean,\n"
@@ -87,7 +87,7 @@ def table(runs: Mapping[str, History | list[History]], clients: np.ndarray | Non
     for heading in COLUMNS.values():
         made.add_column(heading, justify="right", no_wrap=True)
     measured = {rule: summarize(histories, clients) for rule, histories in runs.items()}
-    costly = any((h.downloads > h.ids.shape[1]).any() for histories in runs.values() for h in histories)
+    costly = any(h.evaluations.any() for histories in runs.values() for h in histories)
     for heading in COST.values() if costly else ():
         made.add_column(heading, justify="right", no_wrap=True)
     for rule, measures in measured.items():

@@ -27,6 +27,7 @@ def every_client(score: Score, params: Params, data: FederatedData, split: Split
         return tuple(jnp.full((n,), jnp.nan, v.dtype) for v in nothing)
     batch = min(batch, total)
     steps = -(-total // batch)
+    batch = -(-total // steps)  # even batches: the last is hardly padded
 
     def flat(start: Array) -> tuple[Array, ...]:
         positions = jnp.minimum(start + jnp.arange(batch), total - 1)

@@ -17,7 +17,7 @@ from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
 from fedjax_fair.defences import check_descends
 from fedjax_fair.devices import as_mesh, everywhere, replicate, shared_out
-from fedjax_fair.failures import drop_coefficients, drop_failures, only_finite
+from fedjax_fair.failures import drop_coefficients, drop_failures
 from fedjax_fair.faults import Fault, check_faults, misreport, misreport_losses
 from fedjax_fair.models import as_model
 from fedjax_fair.reads import reads
@@ -157,14 +157,14 @@ def simulation(
 
     def train_cohort(
         params: Params, data: FederatedData, ids: Array, key: Key, round: Array
-    ) -> tuple[Params, Array, Trace]:
-        def one(id: Array) -> tuple[Params, Array, Trace]:
+    ) -> tuple[Params, Trace]:
+        def one(id: Array) -> tuple[Params, Trace]:
             size = largest if equal else data.train.size[id]
             slots = data.train.start[id] + jnp.arange(largest)
             rows = data.train.rows[jnp.minimum(slots, data.train.rows.shape[0] - 1)]
             client = Client(id, rows, size, data.take)
             trained, trace = train(local_loss, params, client, jax.random.fold_in(key, id), round)
-            return *only_finite(jax.tree.map(jnp.subtract, trained, params)), trace
+            return jax.tree.map(jnp.subtract, trained, params), trace
 
         if block is None:
             return jax.vmap(one)(ids)
@@ -199,8 +199,7 @@ def simulation(
         ids, chosen = setup.check_ids(selector.select(state.selector, select_key, context), selector.cohort)
         known = setup.valid_ids(ids, data.n_clients)
         ids = jnp.clip(ids, 0, data.n_clients - 1)
-        work = shared_out(train_cohort, mesh)(state.params, data, ids, train_key, state.round)
-        updates, finite, trace = work
+        updates, trace = shared_out(train_cohort, mesh)(state.params, data, ids, train_key, state.round)
         accuracy = signals.cohort(
             just_metric, state.params, data, data.validation, ids, eval_batch, largest_validation
         )[0]
@@ -208,7 +207,7 @@ def simulation(
         report = Report(
             ids=ids,
             n=data.train.size[ids].astype(jnp.result_type(float)),
-            active=there & finite,
+            active=there,
             loss=received_loss(state.params, data, ids),
             train_loss=trace.loss,
             train_loss_std=trace.loss_std,
@@ -218,14 +217,13 @@ def simulation(
         )
         if faults:
             report = misreport(report, faults, fault_key)
-            updates, finite = jax.vmap(only_finite)(report.updates)
-            report = report._replace(updates=updates, active=report.active & finite, gram=signals.gram(updates))
+            report = report._replace(gram=signals.gram(report.updates))
         report = drop_failures(report, read)
         coef, weights = setup.check_weights(
             weigh(state.aggregator, report, weigh_key), selector.cohort, state.aggregator
         )
         report, coef = drop_coefficients(report, coef)
-        moved = jax.tree.map(lambda u: -_weighted_sum(coef, u), updates)  # finite all of them, zeroed or not
+        moved = jax.tree.map(lambda u: -_weighted_sum(coef, u), report.updates)
         moved, server_state = update(
             moved, state.server, state.params, report=report, coef=coef, key=jax.random.fold_in(round_key, 5)
         )

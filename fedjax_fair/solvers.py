@@ -118,29 +118,31 @@ def _fista(
 ) -> Array:
     """Accelerated projected gradient with step ``1 / min(trace Q, largest row sum)``.
 
-    The momentum starts afresh whenever it points uphill (adaptive restart). Ends early where neither step nor
-    momentum moves anything beyond rounding.
+    The momentum starts afresh whenever it points uphill (adaptive restart). Ends early at a fixed point: where
+    a step moves neither the iterate nor the point ahead, from which it was made, beyond rounding.
     """
     hessian = jnp.where(where[:, None] & where[None, :], hessian, 0)
     lipschitz = jnp.minimum(jnp.trace(hessian), jnp.abs(hessian).sum(axis=1).max())
     step = 1 / jnp.where(lipschitz > 0, lipschitz, 1)
 
     def goes_on(carry: tuple[Array, Array, Array, Array, Array]) -> Array:
-        k, p, before, ahead, _ = carry
-        still = jnp.maximum(jnp.abs(p - before), jnp.abs(p - ahead)).max() <= jnp.finfo(p.dtype).eps * p.max()
-        return (k < iterations) & ((k == 0) | ~still)
+        k, still, *_ = carry
+        return (k < iterations) & ~still
 
     def improve(carry: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
-        k, p, _, ahead, t = carry
+        k, _, p, ahead, t = carry
         better = project(ahead - step * (hessian @ ahead + linear))
         uphill = ((ahead - better) * (better - p)).sum() > 0
         t = jnp.where(uphill, 1, t)
         t_next = (1 + jnp.sqrt(1 + 4 * t * t)) / 2
-        return k + 1, better, p, better + (t - 1) / t_next * (better - p), t_next
+        moved = jnp.maximum(jnp.abs(better - p), jnp.abs(better - ahead)).max()
+        still = moved <= jnp.finfo(p.dtype).eps * better.max()
+        return k + 1, still, better, better + (t - 1) / t_next * (better - p), t_next
 
     start = project(start)
     one = jnp.ones((), start.dtype)
-    return jax.lax.while_loop(goes_on, improve, (jnp.zeros((), jnp.int32), start, start, start, one))[1]
+    begun = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), start, start, one)
+    return jax.lax.while_loop(goes_on, improve, begun)[2]
 
 
 def project_kl_ball(log_q: Array, rho: Array | float, where: Array, smallest: float = 0.0) -> Array:

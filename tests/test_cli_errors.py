@@ -112,6 +112,7 @@ def test_a_wrong_call_is_one_sentence_and_status_2(wrong, capsys, tmp_path, monk
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
+        ("unknown", "rule mine.py:unknown fails in line 20: NameError: name 'jpn' is not defined"),
         ("powered:power=abc", "rule mine.py:powered fails in line 7: TypeError: unsupported operand"),
         ("unasked", "rule mine.py:unasked fails: TypeError: .* takes 2 positional arguments but 3 were given"),
         (
@@ -135,7 +136,9 @@ def test_a_mistake_in_a_rule_of_the_users_own_is_a_sentence_with_its_line(
         "    def weigh(state, report, key):\n"
         "        # read a loss\n"
         "        return report.los, state\n\n"
-        "    return ff.Aggregator(init, weigh)\n"
+        "    return ff.Aggregator(init, weigh)\n\n"
+        "def unknown():\n"
+        "    return ff.Aggregator(init, lambda state, report, key: (jpn.ones(3), state))\n"
     )
     assert re.search(said, refusal(capsys, "run", "--aggregator", f"mine.py:{rule}"))
 
@@ -145,6 +148,11 @@ def test_the_version_and_completion_scripts(capsys):
         main(["--version"])
     assert not stop.value.code
     assert capsys.readouterr().out == f"fedjax-fair {metadata.version('fedjax-fair')}\n"
+    for shell in ("bash", "zsh", "fish"):
+        with pytest.raises(SystemExit) as stop:
+            main(["--tyro-print-completion", shell])
+        assert not stop.value.code
+        assert "compare" in capsys.readouterr().out
     sentence = refusal(capsys, "--tyro-print-completion", "tcsh")
     assert sentence == "tyro-print-completion must be one of bash, zsh, fish, got 'tcsh'"
 

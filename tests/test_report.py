@@ -85,7 +85,8 @@ def test_every_figure_is_there_and_not_blank(page):
         inked = re.findall(r"<(?:path|use|image)", drawing)
         assert len(inked) > 20, image["alt"]
         colours = {c.lower() for c in re.findall(r"#[0-9a-fA-F]{6}", drawing)}
-        assert colours - {"#ffffff", "#000000"} or "<image" in drawing, image["alt"]
+        one_line = "took part" in image["alt"]  # all rules draw the same clients here
+        assert len(colours - {"#ffffff", "#000000"}) > (0 if one_line else 1) or "<image" in drawing, image["alt"]
 
 
 def test_it_holds_the_table_the_configuration_and_the_command(page, folder):

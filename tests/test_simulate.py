@@ -10,7 +10,7 @@ from toy import SIZES, close, examples, federation, flop_of, linear, linear_appl
 
 import fedjax_fair as ff
 from fedjax_fair.objectives import erm
-from fedjax_fair.setup import choose_block
+from fedjax_fair.setup import choose_block, choose_eval_batch
 from fedjax_fair.types import Client
 
 KEY = jax.random.key(5)
@@ -180,6 +180,30 @@ def test_clients_in_blocks_of_any_size_train_the_same(data):
 def test_how_many_clients_train_side_by_side(monkeypatch, block, backend, weights, sizes, chosen):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     assert choose_block(block, 4, {"w": np.zeros(weights)}, np.array(sizes)) == chosen
+
+
+def test_how_many_examples_a_forward_pass_takes():
+    assert choose_eval_batch(None, {"w": np.zeros((60, 10))}) == 4096
+    assert choose_eval_batch(None, {"w": np.zeros((784, 200))}) == 512
+    assert choose_eval_batch(None, {"kernel": np.zeros((3, 3, 1, 8))}) == 512
+    assert choose_eval_batch(7, {"w": np.zeros((60, 10))}) == 7
+
+
+@pytest.mark.parametrize("batch", [1, 4, 7, 512])
+def test_losses_and_evaluation_are_the_same_in_batches_of_any_size(data, batch):
+    one, other = (
+        ff.simulation(
+            linear,
+            data,
+            aggregator=ff.fedmaba(),
+            trainer=ff.local_sgd(optax.sgd(0.1), batch_size=4),
+            eval_batch=size,
+        )
+        for size in (batch, None)
+    )
+    (a, info), (b, same) = (sim.step(sim.init(jax.random.key(0)), data) for sim in (one, other))
+    close(info.loss, same.loss, rtol=1e-5)
+    close(one.evaluate(a.params, data)["test"], other.evaluate(b.params, data)["test"], rtol=1e-5)
 
 
 def test_fedsgd_is_fedavg_with_one_full_batch_step_whatever_the_trainer_says(data):

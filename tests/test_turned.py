@@ -165,7 +165,7 @@ def test_the_gradients_of_model_and_proximal_term_meet_turned():
     loss = local.LocalLoss(lambda p, batch: (batch.x @ p["kernel"] + p["bias"][None, :]).sum(1), ff.proximal(0.1))
     batch = Batch(jnp.ones((4, 7)), jnp.zeros(4, jnp.int32), jnp.ones(4, bool), jax.random.key(0))
     turned = turn(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), SHAPES))
-    gradient = jax.grad(lambda p: local.through(turn, loss)(p, batch, turned)[0])
+    gradient = jax.grad(lambda p: loss.through(turn)(p, batch, turned)[0])
     sums = [step for step in jax.make_jaxpr(gradient)(turned).eqns if step.primitive.name == "add_any"]
     assert {step.outvars[0].aval.shape for step in sums} == {(3, 7), (3,)}
 

@@ -2,7 +2,8 @@
 
 Logistic regression, one local epoch in batches of 50 at rate .1, 500 rounds; the statistic is the mean over the
 last ten evaluations, the cross a 95 % confidence interval over seeds (Student's t). Rules have their default
-settings: this figure compares starting points, and ``notebooks/03`` tunes.
+settings, but for uniform weights (all clients are of one size): this figure compares starting points, and
+``notebooks/03`` tunes.
 """
 
 from pathlib import Path
