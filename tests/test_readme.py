@@ -24,7 +24,7 @@ def test_the_first_commands_table_is_shown_as_it_is_printed():
     """The headings in order, and below them a full row for each of the rules that are compared by default."""
     headings = r"^ *rule +" + r" +".join(map(re.escape, results.COLUMNS.values())) + "$"
     scores = {"test": ff.Evaluation(*[np.ones((1, 3))] * 2)}
-    one = ff.History(np.ones(1), scores, *[np.ones((1, 3), bool)] * 4, *[np.ones(1)] * 2)
+    one = ff.History(np.ones(1), scores, *[np.ones((1, 3), bool)] * 4, np.full(1, 3), np.zeros(1))
     assert re.search(headings, results.table({"fedavg": one}), re.MULTILINE)
     fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
     blocks = [block for language, block in fenced if not language]
