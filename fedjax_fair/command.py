@@ -106,9 +106,7 @@ def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
         print(f"fedjax-fair {metadata.version('fedjax-fair')}")
         sys.exit()
     if COMPLETION in given:
-        check_choice(
-            COMPLETION.lstrip("-"), (*given, "nothing")[given.index(COMPLETION) + 1], ("bash", "zsh", "fish")
-        )
+        check_choice(COMPLETION.lstrip("-"), (*given, "nothing")[given.index(COMPLETION) + 1], ("bash", "zsh"))
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):

@@ -148,13 +148,13 @@ def test_the_version_and_completion_scripts(capsys):
         main(["--version"])
     assert not stop.value.code
     assert capsys.readouterr().out == f"fedjax-fair {metadata.version('fedjax-fair')}\n"
-    for shell in ("bash", "zsh", "fish"):
+    for shell in ("bash", "zsh"):
         with pytest.raises(SystemExit) as stop:
             main(["--tyro-print-completion", shell])
         assert not stop.value.code
         assert "compare" in capsys.readouterr().out
     sentence = refusal(capsys, "--tyro-print-completion", "tcsh")
-    assert sentence == "tyro-print-completion must be one of bash, zsh, fish, got 'tcsh'"
+    assert sentence == "tyro-print-completion must be one of bash, zsh, got 'tcsh'"
 
 
 def test_a_dataset_that_is_not_there_says_how_to_prepare_it(capsys, tmp_path):
