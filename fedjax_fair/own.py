@@ -51,7 +51,11 @@ def blamed(name: str) -> Iterator[None]:
         if not is_own(name):
             raise
         place = name.rpartition(":")[0]
-        file = Path(place).expanduser() if place.endswith(".py") else Path(sys.modules[place].__file__ or place)
+        file = (
+            Path(place).expanduser()
+            if place.endswith(".py")
+            else Path(getattr(sys.modules[place], "__file__", None) or place)
+        )
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]
         where = f" in line {lines[-1]}" if lines else ""

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import Column, Row, fixed, keep, play, table
+from benchmarks.papers.common import Column, Found, Row, fixed, keep, play, table
 from fedjax_fair import plot
 from fedjax_fair.plot.style import style
 
@@ -36,6 +36,14 @@ def fractions(history: ff.History) -> dict[str, float]:
 
     found = last_ten(history)
     return {n: value / 100 if n.endswith("accuracy") else value for n, value in found.items() if n in COLUMNS}
+
+
+def keep_drawn(
+    figure: Any, out: Path, name: str, settings: dict[str, Any], rows: list[Row], found: Found, caption: str
+) -> None:
+    """Write a figure, the table of its rows, and the study's JSON."""
+    plot.save(figure, out / f"{name}.png")
+    keep(out, name, settings, rows, found, f"{table(rows, found, COLUMNS)}\n![{caption}]({name}.png)\n")
 
 
 def system(name: str, data: ff.FederatedData, cohort: int) -> Any:
@@ -83,10 +91,8 @@ def fig1(quick: bool, out: Path) -> None:
     place = out / "pgffl-fig1.parts"
     found, histories = play(rows, place, seeds=seeds, rounds=rounds, measure=fractions)
     last = {kind: np.stack([h.accuracy[-1] for h in runs]) for kind, runs in histories.items()}
-    plot.save(plot.lorenz(last), out / "pgffl-fig1.png")
     settings = {"quick": quick, "seeds": seeds, "rounds": rounds}
-    text = table(rows, found, COLUMNS) + "\n![Lorenz curves](pgffl-fig1.png)\n"
-    keep(out, "pgffl-fig1", settings, rows, found, text)
+    keep_drawn(plot.lorenz(last), out, "pgffl-fig1", settings, rows, found, "Lorenz curves")
 
 
 @plot.paper()
@@ -105,10 +111,8 @@ def fig4(quick: bool, out: Path) -> None:
         plot.over_rounds(curves, name, ax=ax)
         ax.get_legend().remove()
     figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False, fontsize=7)
-    plot.save(figure, out / "pgffl-fig4.png")
     settings = {"quick": quick, "seeds": seeds, "rounds": rounds}
-    text = table(rows, found, COLUMNS) + "\n![Accuracy and Gini over rounds](pgffl-fig4.png)\n"
-    keep(out, "pgffl-fig4", settings, rows, found, text)
+    keep_drawn(figure, out, "pgffl-fig4", settings, rows, found, "Accuracy and Gini over rounds")
 
 
 @plot.paper()
@@ -137,10 +141,9 @@ def fig5(quick: bool, out: Path) -> None:
         ax.set(title=f"{cohort} of 100", xlabel="Round")
     figure.axes[0].set_ylabel("Accuracy (%)")
     figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False, fontsize=7)
-    plot.save(figure, out / "pgffl-fig5.png")
     settings = {"quick": quick, "seeds": seeds, "rounds": rounds}
-    text = table(rows, found, COLUMNS) + "\nBands: one standard deviation over the clients.\n"
-    keep(out, "pgffl-fig5", settings, rows, found, text + "\n![Participation](pgffl-fig5.png)\n")
+    caption = "Participation; bands: one standard deviation over the clients"
+    keep_drawn(figure, out, "pgffl-fig5", settings, rows, found, caption)
 
 
 @plot.paper()
