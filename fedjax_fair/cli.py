@@ -66,10 +66,8 @@ def resumed(given: list[str]) -> tuple[list[str], bool]:
     given = [piece for word in given for piece in (word.split("=", 1) if word.startswith("--resume=") else [word])]
     if "--resume" not in given:
         return given, False
-    if given[0] == "sweep":
-        raise ValueError("resume is for run and compare: a sweep keeps nothing before its end")
-    if len(given) != 3 or given[0] not in ("run", "compare") or given[1] != "--resume":
-        usage = f"{given[0] if given[0] in ('run', 'compare') else 'run'} --resume FOLDER"
+    if len(given) != 3 or given[0] not in TRAINING or given[1] != "--resume":
+        usage = f"{given[0] if given[0] in TRAINING else 'run'} --resume FOLDER"
         raise ValueError(f"resume takes a folder and no other flag, {usage}, got {shlex.join(given)}")
     folder = Path(given[2])
     try:
@@ -81,7 +79,7 @@ def resumed(given: list[str]) -> tuple[list[str], bool]:
         command, out = left["command"], left["out"]
     except (ValueError, KeyError, TypeError):
         command, out = None, None
-    if command not in ("run", "compare") or not isinstance(out, str):
+    if command not in TRAINING or not isinstance(out, str):
         raise ValueError(f"resume {folder} holds a damaged {RESUME}: it must name the command and the folder out")
     return [command, str(folder / "config.toml"), "--checkpoint", str(folder), "--out", out, "--overwrite"], True
 
@@ -100,6 +98,7 @@ def keep_programs() -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
+TRAINING = ("run", "compare", "sweep")
 RESUME = "resume.json"
 """In a checkpoint folder, beside config.toml: the command, and the folder of its results."""
 

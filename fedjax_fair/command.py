@@ -23,7 +23,9 @@ SWEEP = """Train one rule at every point of a grid, from every seed; print and k
 
 --grid q=.1,1.,5. lr=.05,.1 takes settings of the rule, and lr, lr_decay, server_lr, epochs, steps, batch_size or
 cohort; where a rule has an lr of its own, that is afl.lr. All numbers with a decimal point go through one compiled
-program; whole numbers and words compile one each. A sweep is written when all of it is done, and cannot be resumed.
+program; whole numbers and words compile one each. Results are written when all of it is done.
+
+fedjax-fair sweep --resume FOLDER, without another flag, goes on with one that --checkpoint FOLDER kept.
 
 Settings may also come from a file: fedjax-fair sweep SETTINGS.toml [flags]. Flags win over the file."""
 RUN = """Train one rule; print and keep its results.

@@ -74,7 +74,7 @@ class Experiment:
     devices: int = 1
     """How many of JAX's devices the clients of a round are shared out over."""
     checkpoint: Path | None = None
-    """Keep all that is computed in this folder while training; --resume FOLDER goes on (not for sweep)."""
+    """Keep all that is computed in this folder while training; --resume FOLDER goes on."""
     checkpoint_every: int | None = None
     """Rounds between checkpoints; by default a tenth of the run."""
     data_dir: Path | None = None

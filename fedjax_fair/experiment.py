@@ -14,11 +14,11 @@ from fedjax_fair.config import Experiment, factories, settings_for
 from fedjax_fair.data import FederatedData
 from fedjax_fair.entries import Entry, parse, parse_axis, parse_rule
 from fedjax_fair.faults import Fault
+from fedjax_fair.grid import extremes
 from fedjax_fair.local import LocalSGD, local_sgd
 from fedjax_fair.models import Model
 from fedjax_fair.own import blamed
 from fedjax_fair.simulate import simulation
-from fedjax_fair.sweep import extremes
 from fedjax_fair.types import Aggregator, Method, Simulation
 
 
@@ -84,8 +84,6 @@ def prepare_sweep(experiment: Experiment, rule: str, grid: tuple[str, ...]) -> G
     Raises:
       ValueError: whatever does not fit, in one sentence.
     """
-    if experiment.checkpoint is not None:
-        raise ValueError(f"checkpoint is for run and compare, a sweep has none, got {experiment.checkpoint}")
     entry, points = parse_rule(rule), {}
     for text in grid:
         name, values = parse_axis(text, entry.rule, SWEPT)

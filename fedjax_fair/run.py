@@ -86,21 +86,13 @@ def run(
     """
     check_count("rounds", rounds)
     gap = min(check_count("eval_every", eval_every), rounds)
-    if every is not None:
-        if checkpoint is None:
-            raise ValueError(f"every is the rounds between checkpoints, got {every} without checkpoint")
-        check_count("every", every)
-        chunk = -(-every // gap) if chunk is None else chunk
-    if checkpoint is not None and jax.process_count() > 1:
-        raise ValueError(f"checkpoint is for one process so far, got {jax.process_count()}")
+    chunk = check_keeping(checkpoint, every, gap, chunk)
     if (key is None) == (state is None):
         raise ValueError(f"run takes a key or a state to continue from, got {'both' if state else 'neither'}")
     if not isinstance(sim, Simulation):
         raise ValueError(f"sim must be an ff.simulation(...), got {type(sim).__name__}")
     if on_chunk is not None and not callable(on_chunk):
         raise ValueError(f"on_chunk must be a function of the state and the history, got {on_chunk!r}")
-    if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
-        raise ValueError(f"checkpoint must be a folder, got {checkpoint!r}")
     pieces: list[tuple[np.ndarray, Any]] = []
 
     def so_far() -> History:
@@ -111,7 +103,7 @@ def run(
         state = sim.init(as_key(key)) if state is None else _own(state, sim)
         keeper = None if checkpoint is None else _keeper(checkpoint, sim, state, rounds, gap)
         before, done, past = int(state.round), 0, None
-        if keeper is not None and (found := keeper.load(state, _blank(sim))):
+        if keeper is not None and (found := keeper.load(state, blank(sim))):
             done, state, past = found
         state, kept = jax.tree.map(jnp.copy, state), done  # what is donated must be nobody else's
         advance(done)
@@ -134,6 +126,24 @@ def run(
             if enough:
                 break
     return state, so_far()
+
+
+def check_keeping(checkpoint: Any, every: int | None, gap: int, chunk: int | None) -> int | None:
+    """``chunk`` as given, else what makes chunks of ``every`` rounds, evaluated every ``gap``.
+
+    Raises:
+      ValueError: ``checkpoint`` is no folder or cannot be used here, or ``every`` does not go with it.
+    """
+    if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
+        raise ValueError(f"checkpoint must be a folder, got {checkpoint!r}")
+    if checkpoint is not None and jax.process_count() > 1:
+        raise ValueError(f"checkpoint is for one process so far, got {jax.process_count()}")
+    if every is None:
+        return chunk
+    if checkpoint is None:
+        raise ValueError(f"every is the rounds between checkpoints, got {every} without checkpoint")
+    check_count("every", every)
+    return -(-every // gap) if chunk is None else chunk
 
 
 def as_key(key: Any) -> Key:
@@ -165,7 +175,7 @@ def _keeper(folder: str | Path, sim: Simulation, state: SimState, rounds: int, e
     return checkpoints.keeper(folder, checkpoints.describe(sim, state, settings))
 
 
-def _blank(sim: Simulation) -> History:
+def blank(sim: Simulation) -> History:
     """A history of the right form, without a round."""
     state, data = jax.eval_shape(sim.init, jax.random.key(0)), jax.eval_shape(lambda: sim.data)
     info = jax.eval_shape(sim.step, state, data)[1]

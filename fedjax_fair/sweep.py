@@ -1,22 +1,24 @@
 """Seeds and hyper-parameters in one compiled program."""
 
-import inspect
 import itertools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_fair import checkpoint as checkpoints
 from fedjax_fair.checks import check_count
-from fedjax_fair.history import History, join
-from fedjax_fair.run import as_key, bar, chunks, play
+from fedjax_fair.grid import Point, check_names, extremes, groups, label, values_of
+from fedjax_fair.history import History, after, join
+from fedjax_fair.run import as_key, asked_to_stop, bar, blank, check_keeping, chunks, play
 from fedjax_fair.types import Simulation
 
 Build = Callable[..., Simulation]
-Point = dict[str, Any]
 
 
 class Sweep(NamedTuple):
@@ -30,7 +32,11 @@ class Sweep(NamedTuple):
     @property
     def runs(self) -> dict[str, list[History]]:
         """The histories by a label of their point, such as "alpha=0.5,eta_b=1.0": what tables and plots take."""
-        return {_label(point): runs for point, runs in zip(self.points, self.histories)}
+        found: dict[str, list[History]] = {}
+        for point, runs in zip(self.points, self.histories):
+            again = sum(name.partition(" #")[0] == label(point) for name in found)  # two functions of one name
+            found[label(point) + (f" #{again + 1}" if again else "")] = runs
+        return found
 
 
 def sweep(
@@ -43,6 +49,8 @@ def sweep(
     side_by_side: int | str | None = "auto",
     chunk: int | None = None,
     progress: bool | str | None = None,
+    checkpoint: str | Path | None = None,
+    every: int | None = None,
 ) -> Sweep:
     """Play a simulation for every point of a grid and every seed.
 
@@ -66,26 +74,33 @@ def sweep(
         another on a CPU with a model of more than 20,000 parameters, else all.
       chunk: as in ``run``.
       progress: as in ``run``.
+      checkpoint: a folder to keep all runs in, as in ``run``; the same sweep goes on from it. A program (of one
+        combination of the values that are no floats) has a folder of its own there: values added to such a
+        setting are trained, and those before are not trained again.
+      every: as in ``run``.
 
     Raises:
       ValueError: a setting without values, seeds without any, and whatever ``build`` refuses: it is tried at the
         smallest and the largest of every setting before anything is compiled.
+      CheckpointError: a ValueError; the checkpoint is of another sweep, as in ``run``.
     """
     check_count("rounds", rounds)
-    every = min(check_count("eval_every", eval_every), rounds)
+    gap = min(check_count("eval_every", eval_every), rounds)
+    chunk = check_keeping(checkpoint, every, gap, chunk)
     keys = _keys(seeds)
-    axes = {name: _values(name, values) for name, values in grid.items()}
+    axes = {name: values_of(name, values) for name, values in grid.items()}
     points = [dict(zip(axes, combination)) for combination in itertools.product(*axes.values())]
     swept = tuple(name for name, values in axes.items() if all(isinstance(v, float) for v in values))
-    _check_names(build, axes)
+    check_names(build, axes)
     for point in extremes(axes):
         sim = build(**point)
         if not isinstance(sim, Simulation):
             raise ValueError(f"build must return an ff.simulation(...), got {type(sim).__name__}")
 
     histories: dict[int, list[History]] = {}
-    with bar(progress, rounds * len(points) * len(keys)) as advance:
-        for static, members in _groups(points, swept):
+    total = rounds * len(points) * len(keys)
+    with asked_to_stop(checkpoint is not None) as stop, bar(progress, total) as advance:
+        for group, (static, members) in enumerate(groups(points, swept)):
             numbers = {name: jnp.asarray([points[i][name] for i in members]) for name in swept}
             runs = [(i, key) for i in range(len(members)) for key in range(len(keys))]
             columns = jnp.asarray([i for i, _ in runs]), jnp.asarray([k for _, k in runs])
@@ -94,15 +109,41 @@ def sweep(
             width = _width(side_by_side, sim, len(runs))
             call = {"build": build, "static": static, "width": width}
             states = _start(keys[columns[1]], numbers, **call)
-            pieces = []
-            for evaluations, length in chunks(rounds, every, chunk):
+            keeper, played, past = None, 0, None
+            if checkpoint is not None:
+                settings: Point = {f"grid[{name!r}]": values.tolist() for name, values in numbers.items()}
+                settings |= {"rounds": rounds, "eval_every": gap, "side_by_side": width}
+                about = checkpoints.describe(sim, states, settings)
+                keeper = checkpoints.keeper(_place(checkpoint, group, static), about)
+                if found := keeper.load(states, blank(sim)):
+                    played, states, stacked = found
+                    past = [jax.tree.map(lambda a, r=r: a[r], stacked) for r in range(len(runs))]
+            kept = played
+            advance(played * len(runs))
+            for evaluations, length in chunks(rounds, gap, chunk, played):
                 states, record = _go_on(states, numbers, sim.data, evaluations=evaluations, every=length, **call)
-                pieces.append((np.full(evaluations, length), jax.device_get(record)))
+                now = _apart(jax.device_get(record), np.full(evaluations, length), played)
+                past = now if past is None else list(map(after, past, now))
+                played += evaluations * length
                 advance(evaluations * length * len(runs))
-            for place, (i, _) in enumerate(runs):
-                mine = [(gap, jax.tree.map(lambda a, p=place: a[p], record)) for gap, record in pieces]
-                histories.setdefault(members[i], []).append(join(mine, 0))
+                if keeper is not None and (stop() or played == rounds or played - kept >= (every or 1)):
+                    keeper.save(played, states, jax.tree.map(lambda *each: np.stack(each), *past))
+                    kept = played
+                if keeper is not None and stop():
+                    raise KeyboardInterrupt(f"stopped after round {played}, which is kept in {keeper.folder}")
+            for (i, _), history in zip(runs, past or ()):
+                histories.setdefault(members[i], []).append(history)
     return Sweep(points, [histories[i] for i in range(len(points))])
+
+
+def _place(checkpoint: str | Path, group: int, static: tuple) -> Path:
+    """The folder of one program's runs."""
+    return Path(checkpoint) / re.sub(r"[^\w.,=@-]+", "_", f"{group}-{label(dict(static))}"[:100])
+
+
+def _apart(record: Any, gaps: np.ndarray, played: int) -> list[History]:
+    """One history for each of the runs in a call's record; ``played`` rounds came before."""
+    return [join([(gaps, jax.tree.map(lambda a, r=r: a[r], record))], played) for r in range(len(record[0].ids))]
 
 
 @partial(jax.jit, static_argnames=("build", "static", "width"))
@@ -161,55 +202,3 @@ def _keys(seeds: int | Sequence[Any]) -> Any:
     if not len(seeds):
         raise ValueError("seeds must be a number or a list of seeds or keys, got an empty list")
     return jnp.stack([as_key(seed) for seed in seeds])
-
-
-def _values(name: str, values: Iterable[Any]) -> list[Any]:
-    """The values of one setting as a list of floats where all are numbers and one is a float."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise ValueError(f"grid[{name!r}] must be a list of values, got {values!r}")
-    found = [v.item() if isinstance(v, (np.generic, np.ndarray, jax.Array)) and v.ndim == 0 else v for v in values]
-    if not found:
-        raise ValueError(f"grid[{name!r}] must have at least one value, got an empty list")
-    doubles = [v for v in found if isinstance(v, int | float | str) and found.count(v) > 1]
-    if doubles:
-        raise ValueError(f"grid[{name!r}] must have every value once, got {doubles[0]!r} twice")
-    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in found)
-    return [float(v) for v in found] if numbers and any(isinstance(v, float) for v in found) else found
-
-
-def _check_names(build: Build, axes: Mapping[str, list[Any]]) -> None:
-    try:
-        inspect.signature(build).bind(**axes)
-    except TypeError as error:
-        takes = ", ".join(inspect.signature(build).parameters) or "nothing"
-        raise ValueError(f"grid must name the arguments of build, {takes}, got {', '.join(axes)}") from error
-
-
-def extremes(axes: Mapping[str, list[Any]]) -> list[Point]:
-    """All combinations of what is no float; and of every float its smallest and its largest."""
-    first = {name: values[0] for name, values in axes.items()}
-    floats = [name for name, values in axes.items() if all(isinstance(v, float) for v in values)]
-    others = [[(name, value) for value in values] for name, values in axes.items() if name not in floats]
-    tried = [first | dict(combination) for combination in itertools.product(*others)]
-    return tried + [
-        first | {name: value} for name in floats for value in sorted({min(axes[name]), max(axes[name])})
-    ]
-
-
-def _groups(points: list[Point], swept: tuple[str, ...]) -> list[tuple[tuple, list[int]]]:
-    """The points that share a program: its fixed settings, and their places in ``points``."""
-    groups: dict[tuple, list[int]] = {}
-    for i, point in enumerate(points):
-        fixed = tuple((name, value) for name, value in point.items() if name not in swept)
-        groups.setdefault(fixed, []).append(i)
-    return [*groups.items()]
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-    return str(getattr(value, "__name__", value))
-
-
-def _label(point: Point) -> str:
-    return ",".join(f"{name}={_word(value)}" for name, value in point.items()) or "one point"

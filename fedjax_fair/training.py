@@ -57,6 +57,8 @@ def train_grid(plan: Grid, folder: Path, command: list[str]) -> None:
         rounds=experiment.rounds,
         eval_every=experiment.eval_every,
         progress=shows_progress(plan) and f"{points} points x {seeds} seeds",
+        checkpoint=experiment.checkpoint,
+        every=experiment.checkpoint_every,
     )
     write(folder, swept.runs, header_of(plan, command), plan.ground.honest)
     seconds = time.perf_counter() - start

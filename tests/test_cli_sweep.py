@@ -1,7 +1,10 @@
 """``fedjax-fair sweep``, and what scripts read: ``--quiet`` and ``--json``."""
 
 import json
+import os
 import re
+import signal
+import sys
 import tomllib
 
 import numpy as np
@@ -10,6 +13,7 @@ from test_cli import SMALL
 from test_cli_errors import refusal
 from toy import same_arrays
 
+from fedjax_fair import sweep
 from fedjax_fair.cli import main
 
 
@@ -109,6 +113,36 @@ def test_what_the_grid_varies_is_neither_fixed_nor_misreported(tmp_path, capsys)
     capsys.readouterr()
 
 
+def test_a_sweep_that_was_cut_off_is_resumed_without_another_flag(swept, tmp_path, monkeypatch, capsys):
+    """Ctrl-C before the first chunk is done; resumed, it ends as the sweep that was never interrupted."""
+    engine = sys.modules[sweep.__module__]
+    play_on = engine._go_on
+
+    def interrupted(*args, **more):
+        os.kill(os.getpid(), signal.SIGINT)
+        return play_on(*args, **more)
+
+    with monkeypatch.context() as here:
+        here.setattr(engine, "_go_on", interrupted)
+        with pytest.raises(SystemExit) as stop:
+            main(
+                [
+                    "sweep",
+                    str(swept / "config.toml"),
+                    "--checkpoint",
+                    str(tmp_path / "k"),
+                    "--out",
+                    str(tmp_path / "o"),
+                ]
+            )
+    assert stop.value.code == 130
+    assert f"go on with: fedjax-fair sweep --resume {tmp_path / 'k'}" in capsys.readouterr().err
+    assert not (tmp_path / "o" / "history.npz").exists()
+    main(["sweep", "--resume", str(tmp_path / "k")])
+    same_arrays(swept / "history.npz", tmp_path / "o" / "history.npz")
+    capsys.readouterr()
+
+
 WRONG = {
     "no grid": ([], r"grid needs a setting and its values, such as --grid q=\.1,1\.,5\., got nothing"),
     "no values": (["--grid", "lr"], r"grid takes setting=value,value,\.\.\., got 'lr'"),
@@ -133,8 +167,8 @@ WRONG = {
     "a negative rate": (["--grid", "lr=.1,-.1"], r"lr must be above 0, got -0\.1"),
     "m > N": (["--grid", "cohort=2,40"], "cohort must be from 1 to the 30 clients, got 40"),
     "epochs and steps": (["--grid", "epochs=1,2", "steps=5"], "epochs or steps, not both"),
-    "a resume": (["--resume", "kept"], "resume is for run and compare"),
-    "a checkpoint": (["--grid", "lr=.1", "--checkpoint", "kept"], "checkpoint is for run and compare"),
+    "a resume": (["--resume", "kept"], "resume kept is not a folder that --checkpoint left behind"),
+    "rounds between none": (["--grid", "lr=.1", "--checkpoint-every", "5"], "checkpoint_every needs checkpoint"),
 }
 
 

@@ -1,6 +1,9 @@
 """Sweeps: the results of separate runs, in one program for all numbers and seeds."""
 
 import functools
+import os
+import signal
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -132,3 +135,98 @@ def test_what_cannot_be_swept_is_one_sentence(changes, message):
 def test_build_must_return_a_simulation():
     with pytest.raises(ValueError, match=r"build must return an ff\.simulation"):
         ff.sweep(lambda: jnp.zeros(3), {})
+
+
+def test_functions_of_one_name_are_told_apart():
+    def rule(power):
+        return ff.reweighted(lambda loss: loss**power)
+
+    def of(rule):
+        return ff.simulation(toy.linear, DATA, aggregator=rule, trainer=ff.local_sgd(optax.sgd(0.1), batch_size=4))
+
+    done = ff.sweep(of, {"rule": [rule(1.0), rule(2.0)]}, rounds=1)
+    assert len(done.runs) == len(done.points) == 2
+
+
+ENGINE = sys.modules[ff.sweep.__module__]
+GRID = {"cdf": ["weibull", "logistic"], "lr": [0.1, 0.3]}
+
+
+def count_calls(monkeypatch, at=None, act=None):
+    """How many stretches of rounds are trained from here on; at the given one, something happens."""
+    calls, play_on = [], ENGINE._go_on
+
+    def counted(*args, **more):
+        calls.append(more["static"])
+        if len(calls) == at:
+            act()
+        return play_on(*args, **more)
+
+    monkeypatch.setattr(ENGINE, "_go_on", counted)
+    return calls
+
+
+def cut():
+    raise RuntimeError("cut")
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 6])
+def test_a_sweep_that_was_cut_off_goes_on_to_the_same_end(at, tmp_path, monkeypatch):
+    whole = play(grid=GRID, chunk=1)
+    with monkeypatch.context() as here:
+        count_calls(here, at, cut)
+        with pytest.raises(RuntimeError, match="cut"):
+            play(grid=GRID, chunk=1, checkpoint=tmp_path)
+    with monkeypatch.context() as here:
+        calls = count_calls(here)
+        resumed = play(grid=GRID, chunk=1, checkpoint=tmp_path)
+        assert len(calls) == 6 - (at - 1)  # three stretches for each cdf, none twice
+    assert resumed.points == whole.points
+    for one, other in zip(whole.histories, resumed.histories, strict=True):
+        jax.tree.map(assert_array_equal, one, other)
+
+
+def test_what_is_kept_is_not_trained_again_and_added_words_are(tmp_path, monkeypatch):
+    first = play(grid=GRID, checkpoint=tmp_path)
+    calls = count_calls(monkeypatch)
+    again = play(grid=GRID, checkpoint=tmp_path)
+    assert not calls
+    more = play(grid=GRID | {"cdf": [*GRID["cdf"], "frechet"]}, checkpoint=tmp_path)
+    assert {dict(static)["cdf"] for static in calls} == {"frechet"}
+    for done in (again, more):
+        for one, other in zip(first.histories, done.histories):
+            jax.tree.map(assert_array_equal, one, other)
+
+
+def test_checkpoints_every_so_many_rounds(tmp_path, monkeypatch):
+    count_calls(monkeypatch, 3, cut)
+    with pytest.raises(RuntimeError, match="cut"):
+        play(grid={"lr": [0.1]}, rounds=10, eval_every=1, chunk=2, checkpoint=tmp_path, every=4)
+    assert {path.name for path in (tmp_path / "0-one_point").iterdir()} == {"4"}
+
+
+def test_ctrl_c_keeps_what_is_played(tmp_path, monkeypatch):
+    with monkeypatch.context() as here:
+        count_calls(here, 2, lambda: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt, match=r"stopped after round 6, which is kept in .*0-cdf=weibull"):
+            play(grid=GRID, chunk=1, checkpoint=tmp_path)
+    calls = count_calls(monkeypatch)
+    play(grid=GRID, chunk=1, checkpoint=tmp_path)
+    assert len(calls) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"grid": {"lr": [0.1, 0.2]}}, r"of another run: grid\['lr'\] was \[0.1.*\] and is"),
+        ({"rounds": 9}, "of another run: rounds was 7 and is 9"),
+        ({"seeds": [3, 4]}, "of another run: the key or state to start from is not the same"),
+        ({"every": 0}, "every must be at least 1, got 0"),
+        ({"checkpoint": 3}, "checkpoint must be a folder, got 3"),
+        ({"checkpoint": None, "every": 3}, "every is the rounds between checkpoints, got 3 without checkpoint"),
+    ],
+)
+def test_another_sweep_is_refused(changes, message, tmp_path):
+    play(grid={"lr": [0.1, 0.3]}, checkpoint=tmp_path)
+    with pytest.raises(ValueError, match=message):
+        play(**{"grid": {"lr": [0.1, 0.3]}, "checkpoint": tmp_path} | changes)

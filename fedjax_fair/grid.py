@@ -1,0 +1,65 @@
+"""The grid of a sweep: its values, its points, and which of them share a program."""
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+Point = dict[str, Any]
+
+
+def values_of(name: str, values: Iterable[Any]) -> list[Any]:
+    """The values of one setting as a list of floats where all are numbers and one is a float."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"grid[{name!r}] must be a list of values, got {values!r}")
+    found = [v.item() if isinstance(v, (np.generic, np.ndarray, jax.Array)) and v.ndim == 0 else v for v in values]
+    if not found:
+        raise ValueError(f"grid[{name!r}] must have at least one value, got an empty list")
+    doubles = [v for v in found if isinstance(v, int | float | str) and found.count(v) > 1]
+    if doubles:
+        raise ValueError(f"grid[{name!r}] must have every value once, got {doubles[0]!r} twice")
+    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in found)
+    return [float(v) for v in found] if numbers and any(isinstance(v, float) for v in found) else found
+
+
+def check_names(build: Callable, axes: Mapping[str, list[Any]]) -> None:
+    """Refuse a grid whose names are not the arguments of ``build``."""
+    try:
+        inspect.signature(build).bind(**axes)
+    except TypeError as error:
+        takes = ", ".join(inspect.signature(build).parameters) or "nothing"
+        raise ValueError(f"grid must name the arguments of build, {takes}, got {', '.join(axes)}") from error
+
+
+def extremes(axes: Mapping[str, list[Any]]) -> list[Point]:
+    """All combinations of what is no float; and of every float its smallest and its largest."""
+    first = {name: values[0] for name, values in axes.items()}
+    floats = [name for name, values in axes.items() if all(isinstance(v, float) for v in values)]
+    others = [[(name, value) for value in values] for name, values in axes.items() if name not in floats]
+    tried = [first | dict(combination) for combination in itertools.product(*others)]
+    return tried + [
+        first | {name: value} for name in floats for value in sorted({min(axes[name]), max(axes[name])})
+    ]
+
+
+def groups(points: list[Point], swept: tuple[str, ...]) -> list[tuple[tuple, list[int]]]:
+    """The points that share a program: its fixed settings, and their places in ``points``."""
+    groups: dict[tuple, list[int]] = {}
+    for i, point in enumerate(points):
+        fixed = tuple((name, value) for name, value in point.items() if name not in swept)
+        groups.setdefault(fixed, []).append(i)
+    return [*groups.items()]
+
+
+def label(point: Point) -> str:
+    """A point in words, such as "alpha=0.5,eta_b=1"."""
+    return ",".join(f"{name}={_word(value)}" for name, value in point.items()) or "one point"
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(getattr(value, "__name__", value))
