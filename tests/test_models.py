@@ -11,8 +11,9 @@ from flax import nnx
 from toy import optimized
 
 import fedjax_fair as ff
+from fedjax_fair.convolution import DEEP
 from fedjax_fair.losses import softmax_cross_entropy
-from fedjax_fair.models import WIDE, PatchConv, as_model, max_pool_2x2
+from fedjax_fair.models import PatchConv, as_model, max_pool_2x2
 
 KEY, OTHER = jax.random.key(0), jax.random.key(1)
 IMAGES = jnp.array(np.random.default_rng(0).normal(size=(2, 28, 28)), jnp.float32)
@@ -70,7 +71,7 @@ def test_the_mlp_is_dense_layers_with_relu_between_them():
 
 
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
-@pytest.mark.parametrize("channels", [3, WIDE // 2])
+@pytest.mark.parametrize("channels", [3, DEEP])
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (5, 5), (2, 4), (4, 1)])
 def test_patch_convolution_is_the_convolution_in_values_and_gradients(kernel, channels, padding):
     with jax.enable_x64(True):
@@ -99,6 +100,14 @@ def test_patch_convolution_is_the_convolution_in_values_and_gradients(kernel, ch
 
         for got, expected in zip(*both(x, weights)):
             np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-11)
+
+
+def test_pooling_before_the_bias_is_pooling_after_it():
+    x = jnp.array(np.random.default_rng(3).normal(size=(2, 9, 8, 3)), jnp.float32)
+    params = PatchConv(4, (3, 3), "VALID").init(KEY, x)
+    params = jax.tree.map(lambda leaf: leaf + 0.3, params)
+    plain, pooled = (PatchConv(4, (3, 3), "VALID", pool=pool).apply(params, x) for pool in (False, True))
+    assert np.array_equal(pooled, max_pool_2x2(plain))
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 2), (4, 6), (5, 4), (7, 9)])
