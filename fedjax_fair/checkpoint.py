@@ -4,6 +4,7 @@ A checkpoint is the simulation's state, the history, and a description of the ru
 beside the last one and commits it by a rename, so that a run may be killed at any moment.
 """
 
+import contextlib
 import hashlib
 import logging
 import re
@@ -56,6 +57,16 @@ class Keeper(NamedTuple):
         if not saved:  # Orbax passes over steps that are not the newest, in silence
             raise CheckpointError(f"checkpoint {self.folder} takes no round {played}: {self._last()}")
 
+    def check(self) -> None:
+        """Look whether the last checkpoint, if there is one, is of this run.
+
+        Raises:
+          CheckpointError: it is of another run, or cannot be read.
+        """
+        if (played := self.manager.latest_step()) is not None:
+            with self._reading(played):
+                self._about(played)
+
     def load(self, state: Any, history: Any) -> tuple[int, SimState, Any] | None:
         """The last checkpoint as ``(rounds played, state, history)`` of the given forms; None without one.
 
@@ -67,11 +78,16 @@ class Keeper(NamedTuple):
         played = self.manager.latest_step()
         if played is None:
             return None
-        try:
-            about = self.manager.restore(played, args=ocp.args.Composite(about=ocp.args.JsonRestore())).about
-            self._check(about)
+        with self._reading(played):
+            about = self._about(played)
             arrays = self.manager.restore(played, args=ocp.args.Composite(arrays=ocp.args.StandardRestore())).arrays
             found = _unpack({"state": state, "history": history}, arrays, about["empty"])
+        return played, found["state"], found["history"]
+
+    @contextlib.contextmanager
+    def _reading(self, played: int) -> Iterator[None]:
+        try:
+            yield
         except CheckpointError:
             raise
         except Exception as error:  # a damaged file raises almost anything
@@ -80,7 +96,16 @@ class Keeper(NamedTuple):
                 f"({type(error).__name__}: {' '.join(str(error).split())[:200]}); "
                 f"remove {self.folder / str(played)} to go on from the one before"
             ) from error
-        return played, found["state"], found["history"]
+
+    def _about(self, played: int) -> dict[str, Any]:
+        """The description in the checkpoint, which must be this run's."""
+        import orbax.checkpoint as ocp
+
+        about: dict[str, Any] = self.manager.restore(
+            played, args=ocp.args.Composite(about=ocp.args.JsonRestore())
+        ).about
+        self._check(about)
+        return about
 
     def _check(self, about: Mapping[str, Any]) -> None:
         for name, mine in self.about.items():

@@ -17,6 +17,7 @@ TILE = 4
 """Output rows that are made together; 2 was slower for kernels of 5 rows, 6 for those of 3."""
 POINTS = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
 """Where Toom and Cook evaluate polynomials, beside infinity: exact in binary and near 1, for small errors."""
+MOST_ROWS = len(POINTS) + 2 - TILE
 DEEP = 64
 """Entries in one row of a kernel, over columns and input channels, from which fewer products are faster: with 96
 and 160 they are, with 15 (5 x 5 on RGB images) they are not."""
@@ -34,12 +35,19 @@ def convolve(x: Array, kernel: Array) -> Array:
 
     Returns:
       [B, H - rows + 1, W - columns + 1, F].
+
+    Raises:
+      ValueError: a kernel that does not fit into the image.
     """
     rows, columns, channels, _ = kernel.shape
     height = x.shape[1] - rows + 1
+    if height < 1 or x.shape[2] < columns:
+        raise ValueError(f"kernel must fit into the image, got {rows} x {columns} for {x.shape[1]} x {x.shape[2]}")
     made = (rows + TILE - 1) * -(-height // TILE)  # rows of products, instead of rows * height
-    pays = rows <= 5 and columns * channels >= DEEP and made <= 0.8 * rows * height
-    return fewer_products(x, kernel) if pays and jax.default_backend() == "cpu" else patches(x, kernel)
+    pays = rows <= MOST_ROWS and columns * channels >= DEEP and 5 * made <= 4 * rows * height
+    full = jnp.result_type(x, kernel) in (jnp.float32, jnp.float64)  # in half precision the errors would show
+    few = pays and full and jax.default_backend() == "cpu"
+    return fewer_products(x, kernel) if few else patches(x, kernel)
 
 
 def patches(x: Array, kernel: Array) -> Array:
@@ -50,7 +58,7 @@ def patches(x: Array, kernel: Array) -> Array:
     laid = jnp.concatenate(shifts, axis=-1)
     # Two matrices, not an array and a matrix: else the kernel's gradient waits for a transposed copy.
     y = laid.reshape(-1, rows * columns * channels) @ kernel.reshape(-1, features)
-    return y.reshape(-1, height, width, features)
+    return y.reshape(x.shape[0], height, width, features)
 
 
 def fewer_products(x: Array, kernel: Array) -> Array:
@@ -60,13 +68,19 @@ def fewer_products(x: Array, kernel: Array) -> Array:
 
         Y = A^T [(G k) * (B^T x)],
 
-    n products of rows instead of 4 rows: half of the multiplications for kernels of 3 rows, two fifths for 5, in
+    n products of rows instead of 4 * rows: half of the multiplications for kernels of 3 rows, two fifths for 5, in
     the gradients, too. Columns and channels go through patches as in :func:`patches`. In float32 the error is two
     to three times that of :func:`patches`, some 1e-6 of the result by norm.
+
+    Raises:
+      ValueError: a kernel of more than 5 rows.
 
     Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016.
     """
     rows, columns, channels, features = kernel.shape
+    if rows > MOST_ROWS:
+        raise ValueError(f"kernel must have at most {MOST_ROWS} rows here, got {rows}")
+    x = x.astype(jnp.result_type(x, kernel))
     batch, _, across, _ = x.shape
     height, width = x.shape[1] - rows + 1, across - columns + 1
     read, spread, back = (matrix.astype(x.dtype) for matrix in toom_cook(rows))

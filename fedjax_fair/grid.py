@@ -2,7 +2,9 @@
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -21,6 +23,8 @@ def values_of(name: str, values: Iterable[Any]) -> list[Any]:
     doubles = [v for v in found if isinstance(v, int | float | str) and found.count(v) > 1]
     if doubles:
         raise ValueError(f"grid[{name!r}] must have every value once, got {doubles[0]!r} twice")
+    if odd := [v for v in found if not isinstance(v, Hashable)]:
+        raise ValueError(f"grid[{name!r}] must have numbers, words or functions as values, got {odd[0]!r}")
     numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in found)
     return [float(v) for v in found] if numbers and any(isinstance(v, float) for v in found) else found
 
@@ -47,11 +51,11 @@ def extremes(axes: Mapping[str, list[Any]]) -> list[Point]:
 
 def groups(points: list[Point], swept: tuple[str, ...]) -> list[tuple[tuple, list[int]]]:
     """The points that share a program: its fixed settings, and their places in ``points``."""
-    groups: dict[tuple, list[int]] = {}
+    found: dict[tuple, list[int]] = {}
     for i, point in enumerate(points):
         fixed = tuple((name, value) for name, value in point.items() if name not in swept)
-        groups.setdefault(fixed, []).append(i)
-    return [*groups.items()]
+        found.setdefault(fixed, []).append(i)
+    return [*found.items()]
 
 
 def label(point: Point) -> str:
@@ -59,7 +63,18 @@ def label(point: Point) -> str:
     return ",".join(f"{name}={_word(value)}" for name, value in point.items()) or "one point"
 
 
+def numbered(names: list[str]) -> list[str]:
+    """The names, with " #2", " #3" behind those that were there before."""
+    seen: Counter[str] = Counter()
+    found = []
+    for name in names:
+        seen[name] += 1
+        found.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+    return found
+
+
 def _word(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-    return str(getattr(value, "__name__", value))
+    where = r" at 0x[0-9a-f]+"  # differs from process to process
+    return re.sub(where, "", str(getattr(value, "__name__", value)))

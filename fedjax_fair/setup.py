@@ -10,11 +10,11 @@ import numpy as np
 import optax
 from jax import Array
 
+from fedjax_fair import losses
 from fedjax_fair.availability import PerClient
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.data import FederatedData
 from fedjax_fair.local import LocalLoss, LocalSGD, is_small
-from fedjax_fair.losses import softmax_cross_entropy
 from fedjax_fair.models import Model
 from fedjax_fair.objectives import erm
 from fedjax_fair.reads import toy_report
@@ -98,12 +98,15 @@ def check_outputs(net: Model, params: Params, data: FederatedData, loss: PerExam
     """The model, the loss and the metric fit the data: traced on two examples, nothing computed."""
     x, y = jax.eval_shape(lambda: data.take(jnp.zeros((2,), jnp.int32)))
     outputs = jax.eval_shape(lambda p, x: net.apply(p, x, None), params, x)
-    if loss is softmax_cross_entropy:
-        if outputs.ndim != 2 or y.ndim != 1 or not jnp.issubdtype(y.dtype, jnp.integer):
+    classifies = outputs.ndim == 2 and y.ndim == 1 and jnp.issubdtype(y.dtype, jnp.integer)
+    of_labels = {"softmax_cross_entropy": ("loss", loss), "accuracy": ("metric", metric)}
+    for name, (argument, given) in of_labels.items():
+        if given is getattr(losses, name) and not classifies:
             raise ValueError(
-                "softmax_cross_entropy needs logits [B, C] and integer labels [B], got outputs "
-                f"{outputs.shape} and labels {y.shape} of type {y.dtype}; pass another loss="
+                f"{name} needs logits [B, C] and integer labels [B], got outputs "
+                f"{outputs.shape} and labels {y.shape} of type {y.dtype}; pass another {argument}="
             )
+    if loss is losses.softmax_cross_entropy:
         highest = int(np.asarray(data.y).max())  # NumPy: simulation may be called under a trace (sweep)
         if highest >= outputs.shape[1]:
             raise ValueError(

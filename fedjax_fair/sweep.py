@@ -4,6 +4,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_fair import checkpoint as checkpoints
+from fedjax_fair.checkpoint import Keeper
 from fedjax_fair.checks import check_count
-from fedjax_fair.grid import Point, check_names, extremes, groups, label, values_of
+from fedjax_fair.grid import Point, check_names, extremes, groups, label, numbered, values_of
 from fedjax_fair.history import History, after, join
-from fedjax_fair.run import as_key, asked_to_stop, bar, blank, check_keeping, chunks, play
+from fedjax_fair.run import as_key, asked_to_stop, bar, blank, check_keeping, chunks
+from fedjax_fair.together import Build, Program, go_on, program_of
 from fedjax_fair.types import Simulation
-
-Build = Callable[..., Simulation]
 
 
 class Sweep(NamedTuple):
@@ -31,12 +32,11 @@ class Sweep(NamedTuple):
 
     @property
     def runs(self) -> dict[str, list[History]]:
-        """The histories by a label of their point, such as "alpha=0.5,eta_b=1.0": what tables and plots take."""
-        found: dict[str, list[History]] = {}
-        for point, runs in zip(self.points, self.histories):
-            again = sum(name.partition(" #")[0] == label(point) for name in found)  # two functions of one name
-            found[label(point) + (f" #{again + 1}" if again else "")] = runs
-        return found
+        """The histories by a label of their point, such as "alpha=0.5,eta_b=1": what tables and plots take.
+
+        Points called alike (two functions of one name) are numbered.
+        """
+        return dict(zip(numbered([label(point) for point in self.points]), self.histories))
 
 
 def sweep(
@@ -74,9 +74,9 @@ def sweep(
         another on a CPU with a model of more than 20,000 parameters, else all.
       chunk: as in ``run``.
       progress: as in ``run``.
-      checkpoint: a folder to keep all runs in, as in ``run``; the same sweep goes on from it. A program (of one
-        combination of the values that are no floats) has a folder of its own there: values added to such a
-        setting are trained, and those before are not trained again.
+      checkpoint: a folder to keep all runs in, as in ``run``; the same sweep goes on from it. Every program (one
+        for each combination of the values that are no floats) has a folder of its own there, so that values added
+        to such a setting are all that is trained. Other floats, seeds or rounds are another sweep, and refused.
       every: as in ``run``.
 
     Raises:
@@ -97,103 +97,84 @@ def sweep(
         if not isinstance(sim, Simulation):
             raise ValueError(f"build must return an ff.simulation(...), got {type(sim).__name__}")
 
+    programs = [
+        program_of(build, static, [(i, points[i]) for i in members], swept, keys, side_by_side)
+        for static, members in groups(points, swept)
+    ]
+    keepers: list[Keeper | None] = [None] * len(programs)
+    if checkpoint is not None:
+        settings = {"rounds": rounds, "eval_every": gap, "seeds": len(keys)}
+        keepers = [_keeper(*placed, settings) for placed in zip(programs, _places(checkpoint, programs))]
     histories: dict[int, list[History]] = {}
-    total = rounds * len(points) * len(keys)
-    with asked_to_stop(checkpoint is not None) as stop, bar(progress, total) as advance:
-        for group, (static, members) in enumerate(groups(points, swept)):
-            numbers = {name: jnp.asarray([points[i][name] for i in members]) for name in swept}
-            runs = [(i, key) for i in range(len(members)) for key in range(len(keys))]
-            columns = jnp.asarray([i for i, _ in runs]), jnp.asarray([k for _, k in runs])
-            numbers = {name: values[columns[0]] for name, values in numbers.items()}
-            sim = build(**points[members[0]])
-            width = _width(side_by_side, sim, len(runs))
-            call = {"build": build, "static": static, "width": width}
-            states = _start(keys[columns[1]], numbers, **call)
-            keeper, played, past = None, 0, None
-            if checkpoint is not None:
-                settings: Point = {f"grid[{name!r}]": values.tolist() for name, values in numbers.items()}
-                settings |= {"rounds": rounds, "eval_every": gap, "side_by_side": width}
-                about = checkpoints.describe(sim, states, settings)
-                keeper = checkpoints.keeper(_place(checkpoint, group, static), about)
-                if found := keeper.load(states, blank(sim)):
-                    played, states, stacked = found
-                    past = [jax.tree.map(lambda a, r=r: a[r], stacked) for r in range(len(runs))]
-            kept = played
-            advance(played * len(runs))
-            for evaluations, length in chunks(rounds, gap, chunk, played):
-                states, record = _go_on(states, numbers, sim.data, evaluations=evaluations, every=length, **call)
-                now = _apart(jax.device_get(record), np.full(evaluations, length), played)
-                past = now if past is None else list(map(after, past, now))
-                played += evaluations * length
-                advance(evaluations * length * len(runs))
-                if keeper is not None and (stop() or played == rounds or played - kept >= (every or 1)):
-                    keeper.save(played, states, jax.tree.map(lambda *each: np.stack(each), *past))
-                    kept = played
-                if keeper is not None and stop():
-                    raise KeyboardInterrupt(f"stopped after round {played}, which is kept in {keeper.folder}")
-            for (i, _), history in zip(runs, past or ()):
-                histories.setdefault(members[i], []).append(history)
+    with asked_to_stop(checkpoint is not None) as stop, bar(progress, rounds * len(points) * len(keys)) as advance:
+        for program, keeper in zip(programs, keepers):
+            if stop():
+                raise KeyboardInterrupt(f"stopped before {program.name}; what is trained is kept in {checkpoint}")
+            cuts = partial(chunks, rounds, gap, chunk)
+            for i, history in zip(program.owners, _train(program, keeper, cuts, every or 1, stop, advance)):
+                histories.setdefault(i, []).append(history)
     return Sweep(points, [histories[i] for i in range(len(points))])
 
 
-def _place(checkpoint: str | Path, group: int, static: tuple) -> Path:
-    """The folder of one program's runs."""
-    return Path(checkpoint) / re.sub(r"[^\w.,=@-]+", "_", f"{group}-{label(dict(static))}"[:100])
-
-
-def _apart(record: Any, gaps: np.ndarray, played: int) -> list[History]:
-    """One history for each of the runs in a call's record; ``played`` rounds came before."""
-    return [join([(gaps, jax.tree.map(lambda a, r=r: a[r], record))], played) for r in range(len(record[0].ids))]
-
-
-@partial(jax.jit, static_argnames=("build", "static", "width"))
-def _start(keys: Any, numbers: Any, *, build: Build, static: tuple, width: int | None) -> Any:
-    return _each(lambda key, mine: build(**dict(static), **mine).init(key), width, keys, numbers)
-
-
-@partial(jax.jit, static_argnames=("build", "static", "width", "evaluations", "every"), donate_argnames="states")
-def _go_on(
-    states: Any,
-    numbers: Any,
-    data: Any,
-    *,
-    build: Build,
-    static: tuple,
-    width: int | None,
-    evaluations: int,
+def _train(
+    program: Program,
+    keeper: Keeper | None,
+    cuts: Callable[[int], Iterable[tuple[int, int]]],
     every: int,
-) -> Any:
-    def one(state: Any, mine: Point) -> Any:
-        sim = build(**dict(static), **mine)
-        of_sim = partial(play, step=sim.step, evaluate=sim.evaluate, deploy=sim.deploy)
-        return of_sim(state, data, evaluations=evaluations, every=every)
+    stop: Callable[[], bool],
+    advance: Callable[[int], None],
+) -> list[History]:
+    """One history per run, as ``run`` makes it: from the keeper's checkpoint on, and with new ones."""
+    runs, states, began = range(len(program.owners)), program.start(), 0
+    past: list[History] = []
+    if keeper is not None and (found := keeper.load(states, blank(program.sim))):
+        began, states, stacked = found
+        past = [_of(r, stacked) for r in runs]
+    pieces: list[tuple[np.ndarray, Any]] = []
+    played = kept = began
+    advance(began * len(runs))
 
-    return _each(one, width, states, numbers)
+    def so_far() -> list[History]:
+        now = [join([(gaps, _of(r, record)) for gaps, record in pieces], began) for r in runs] if pieces else past
+        return [*map(after, past, now)] if past and pieces else now
+
+    for evaluations, length in cuts(began):
+        data, numbers = program.sim.data, program.numbers
+        states, record = go_on(states, numbers, data, evaluations=evaluations, every=length, **program.call)
+        pieces.append((np.full(evaluations, length), jax.device_get(record)))
+        played += evaluations * length
+        advance(evaluations * length * len(runs))
+        if keeper is None:
+            continue
+        if stop() or played - kept >= every:
+            keeper.save(played, states, jax.tree.map(lambda *each: np.stack(each), *so_far()))
+            kept = played
+        if stop() and kept == played:
+            raise KeyboardInterrupt(f"stopped after round {played}, which is kept in {keeper.folder}")
+    if keeper is not None and kept < played:
+        keeper.save(played, states, jax.tree.map(lambda *each: np.stack(each), *so_far()))
+    return so_far()
 
 
-def _each(one: Callable, width: int | None, *stacked: Any) -> Any:
-    """``one`` of every run, ``width`` side by side."""
-    if width is None:
-        return jax.vmap(one)(*stacked)
-    return jax.lax.map(lambda run: one(*run), stacked, batch_size=None if width == 1 else width)
+def _of(r: int, stacked: Any) -> Any:
+    """One run's part."""
+    return jax.tree.map(lambda a: a[r], stacked)
 
 
-def _width(side_by_side: int | str | None, sim: Simulation, runs: int) -> int | None:
-    if side_by_side == "auto":
-        return 1 if jax.default_backend() == "cpu" and _is_large(sim) else None
-    width = runs if side_by_side is None else check_count("side_by_side", side_by_side)
-    return None if width >= runs else width
+def _keeper(program: Program, place: Path, settings: Mapping[str, Any]) -> Keeper:
+    """A program's place on disk; refused before anything is trained where it holds another sweep's."""
+    grid = {f"grid[{name!r}]": values for name, values in program.values.items()}
+    settings = {**grid, **settings, "side_by_side": program.call["width"]}
+    found = checkpoints.keeper(place, checkpoints.describe(program.sim, program.start(), settings))
+    found.check()
+    return found
 
 
-def _is_large(sim: Simulation) -> bool:
-    """Whether one run alone keeps a CPU busy."""
-    params = jax.eval_shape(sim.init, jax.random.key(0)).params
-    return sum(leaf.size for leaf in jax.tree.leaves(params)) > LARGE
-
-
-LARGE = 20_000
-"""Parameters from which vmapped runs were slower than one after another on a CPU (a logistic regression of 784 x 10
-has 7,850, an MLP 784-200-10 159,010)."""
+def _places(checkpoint: str | Path, programs: Sequence[Program]) -> list[Path]:
+    """A folder per program, whose name does not depend on the others but where two are called alike."""
+    names = [re.sub(r"[^\w.,=@-]+", "_", program.name) for program in programs]
+    short = [f"{name[:80]}-{sha256(name.encode()).hexdigest()[:8]}" if len(name) > 80 else name for name in names]
+    return [Path(checkpoint) / name for name in numbered(short)]
 
 
 def _keys(seeds: int | Sequence[Any]) -> Any:

@@ -114,31 +114,29 @@ def test_what_the_grid_varies_is_neither_fixed_nor_misreported(tmp_path, capsys)
 
 
 def test_a_sweep_that_was_cut_off_is_resumed_without_another_flag(swept, tmp_path, monkeypatch, capsys):
-    """Ctrl-C before the first chunk is done; resumed, it ends as the sweep that was never interrupted."""
+    """Ctrl-C in the first of two stretches; resumed, it plays the second, and ends as if never interrupted."""
     engine = sys.modules[sweep.__module__]
-    play_on = engine._go_on
+    lengths, play_on = [], engine.go_on
+
+    def counted(*args, **more):
+        lengths.append(more["evaluations"])
+        return play_on(*args, **more)
 
     def interrupted(*args, **more):
         os.kill(os.getpid(), signal.SIGINT)
-        return play_on(*args, **more)
+        return counted(*args, **more)
 
     with monkeypatch.context() as here:
-        here.setattr(engine, "_go_on", interrupted)
+        here.setattr(engine, "go_on", interrupted)
+        kept = ["--checkpoint", str(tmp_path / "k"), "--out", str(tmp_path / "o")]
         with pytest.raises(SystemExit) as stop:
-            main(
-                [
-                    "sweep",
-                    str(swept / "config.toml"),
-                    "--checkpoint",
-                    str(tmp_path / "k"),
-                    "--out",
-                    str(tmp_path / "o"),
-                ]
-            )
+            main(["sweep", str(swept / "config.toml"), *kept])
     assert stop.value.code == 130
     assert f"go on with: fedjax-fair sweep --resume {tmp_path / 'k'}" in capsys.readouterr().err
     assert not (tmp_path / "o" / "history.npz").exists()
+    monkeypatch.setattr(engine, "go_on", counted)
     main(["sweep", "--resume", str(tmp_path / "k")])
+    assert lengths == [1, 1]
     same_arrays(swept / "history.npz", tmp_path / "o" / "history.npz")
     capsys.readouterr()
 

@@ -69,8 +69,8 @@ def test_in_float32_the_error_is_a_few_times_that_of_the_plain_sum(net):
         assert few < 6 * plain
 
 
-def products(rows, columns, channels, height):
-    x, kernel = jnp.zeros((2, height + rows - 1, 6, channels)), jnp.zeros((rows, columns, channels, 4))
+def products(rows, columns, channels, height, kind=jnp.float32):
+    x, kernel = jnp.zeros((2, height + rows - 1, 6, channels), kind), jnp.zeros((rows, columns, channels, 4), kind)
     return str(jax.make_jaxpr(convolve)(x, kernel)).count("dot_general")
 
 
@@ -83,6 +83,30 @@ def test_fewer_products_are_for_deep_kernels_that_fill_their_tiles():
     assert products(1, 1, DEEP, 28) == 1  # nothing to save
     assert products(5, 5, 32, 1) == 1  # a tile of 4 for one row of output
     assert products(7, 5, 32, 28) == 1
+    assert products(3, 3, 32, 5) == 6  # 12 rows of products for 15: just worth it
+    assert products(3, 3, 32, 28, jnp.bfloat16) == 1
+
+
+@pytest.mark.parametrize("kind", [jnp.int32, jnp.uint8, bool])
+def test_whole_numbers_are_convolved_as_numbers(kind):
+    x = jnp.array(np.random.default_rng(0).integers(0, 2, size=(2, 9, 6, 32)), kind)
+    kernel = draw(3, 3, 32, 4)
+    expected = reference(x.astype(jnp.float32), kernel)
+    for function in (convolve, fewer_products, patches):
+        np.testing.assert_allclose(function(x, kernel), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("function", "image", "window", "sentence"),
+    [
+        (convolve, (2, 4, 9, 3), (5, 2, 3, 4), "kernel must fit into the image, got 5 x 2 for 4 x 9"),
+        (convolve, (2, 4, 9, 3), (2, 10, 3, 4), "kernel must fit into the image, got 2 x 10 for 4 x 9"),
+        (fewer_products, (2, 9, 9, 3), (6, 2, 3, 4), "kernel must have at most 5 rows here, got 6"),
+    ],
+)
+def test_a_kernel_that_does_not_fit_is_one_sentence(function, image, window, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        function(jnp.zeros(image), jnp.zeros(window))
 
 
 def test_clients_with_kernels_of_their_own_get_their_own_sums():

@@ -1,5 +1,6 @@
 """Sweeps: the results of separate runs, in one program for all numbers and seeds."""
 
+import contextlib
 import functools
 import os
 import signal
@@ -14,8 +15,9 @@ import toy
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fedjax_fair as ff
+from fedjax_fair.grid import label
 from fedjax_fair.results import table
-from fedjax_fair.sweep import LARGE, _width
+from fedjax_fair.together import LARGE, _width
 
 DATA = toy.federation()
 ROUNDS, EVERY = 7, 3
@@ -117,6 +119,7 @@ def test_the_numbers_are_checked_before_anything_is_compiled():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"grid": {"lr": [[0.1]]}}, r"grid\['lr'\] must have numbers, words or functions as values, got \[0\.1\]"),
         ({"grid": {"lr": []}}, r"grid\['lr'\] must have at least one value, got an empty list"),
         ({"grid": {"lr": 0.1}}, r"grid\['lr'\] must be a list of values, got 0.1"),
         ({"grid": {"cdf": "weibull"}}, r"grid\['cdf'\] must be a list of values, got 'weibull'"),
@@ -138,14 +141,19 @@ def test_build_must_return_a_simulation():
 
 
 def test_functions_of_one_name_are_told_apart():
-    def rule(power):
-        return ff.reweighted(lambda loss: loss**power)
+    def of(phi):
+        trainer = ff.local_sgd(optax.sgd(0.1), batch_size=4)
+        return ff.simulation(toy.linear, DATA, aggregator=ff.reweighted(phi), trainer=trainer)
 
-    def of(rule):
-        return ff.simulation(toy.linear, DATA, aggregator=rule, trainer=ff.local_sgd(optax.sgd(0.1), batch_size=4))
+    done = ff.sweep(of, {"phi": [lambda loss: loss, lambda loss: loss**2]}, rounds=1)
+    assert [*done.runs] == ["phi=<lambda>", "phi=<lambda> #2"]
+    assert [histories[0] for histories in done.runs.values()] == [one for (one,) in done.histories]
 
-    done = ff.sweep(of, {"rule": [rule(1.0), rule(2.0)]}, rounds=1)
-    assert len(done.runs) == len(done.points) == 2
+
+def test_labels_are_the_same_in_every_process():
+    """Of a rule, a tuple of functions, the text says where in memory they lie."""
+    assert label({"rule": ff.fedmaba(alpha=0.3)}) == label({"rule": ff.fedmaba(alpha=0.3)})
+    assert " at 0x" not in label({"rule": ff.fedmaba()})
 
 
 ENGINE = sys.modules[ff.sweep.__module__]
@@ -154,7 +162,7 @@ GRID = {"cdf": ["weibull", "logistic"], "lr": [0.1, 0.3]}
 
 def count_calls(monkeypatch, at=None, act=None):
     """How many stretches of rounds are trained from here on; at the given one, something happens."""
-    calls, play_on = [], ENGINE._go_on
+    calls, play_on = [], ENGINE.go_on
 
     def counted(*args, **more):
         calls.append(more["static"])
@@ -162,7 +170,7 @@ def count_calls(monkeypatch, at=None, act=None):
             act()
         return play_on(*args, **more)
 
-    monkeypatch.setattr(ENGINE, "_go_on", counted)
+    monkeypatch.setattr(ENGINE, "go_on", counted)
     return calls
 
 
@@ -187,28 +195,60 @@ def test_a_sweep_that_was_cut_off_goes_on_to_the_same_end(at, tmp_path, monkeypa
 
 
 def test_what_is_kept_is_not_trained_again_and_added_words_are(tmp_path, monkeypatch):
-    first = play(grid=GRID, checkpoint=tmp_path)
+    grid = {"m": [2, 3], "cdf": ["weibull"], "lr": [0.1]}
+    first = play(grid=grid, checkpoint=tmp_path)
     calls = count_calls(monkeypatch)
-    again = play(grid=GRID, checkpoint=tmp_path)
+    again = play(grid=grid, checkpoint=tmp_path)
     assert not calls
-    more = play(grid=GRID | {"cdf": [*GRID["cdf"], "frechet"]}, checkpoint=tmp_path)
+    more = play(grid=grid | {"cdf": ["frechet", "weibull"]}, checkpoint=tmp_path)
     assert {dict(static)["cdf"] for static in calls} == {"frechet"}
-    for done in (again, more):
-        for one, other in zip(first.histories, done.histories):
-            jax.tree.map(assert_array_equal, one, other)
+    for one, other, extended in zip(first.histories, again.histories, more.histories[1::2], strict=True):
+        jax.tree.map(assert_array_equal, one, other)
+        jax.tree.map(assert_array_equal, one, extended)
 
 
 def test_checkpoints_every_so_many_rounds(tmp_path, monkeypatch):
-    count_calls(monkeypatch, 3, cut)
-    with pytest.raises(RuntimeError, match="cut"):
-        play(grid={"lr": [0.1]}, rounds=10, eval_every=1, chunk=2, checkpoint=tmp_path, every=4)
-    assert {path.name for path in (tmp_path / "0-one_point").iterdir()} == {"4"}
+    """What was played after the last one is played again; cut elsewhere, it agrees to rounding."""
+    settings = {"grid": {"lr": [0.1]}, "rounds": 10, "eval_every": 1, "every": 4, "checkpoint": tmp_path}
+    with monkeypatch.context() as here:
+        count_calls(here, 3, cut)
+        with pytest.raises(RuntimeError, match="cut"):
+            play(**settings, chunk=2)
+    assert {path.name for path in (tmp_path / "one_point").iterdir()} == {"4"}
+    resumed = play(**settings)
+    assert {path.name for path in (tmp_path / "one_point").iterdir()} == {"8", "10"}
+    for one, other in zip(play(**settings | {"every": None, "checkpoint": None}).histories, resumed.histories):
+        jax.tree.map(functools.partial(assert_allclose, rtol=1e-5), one, other)
+
+
+def test_a_sweep_of_which_one_part_is_anothers_trains_nothing(tmp_path, monkeypatch):
+    play(grid={"cdf": ["logistic"]}, checkpoint=tmp_path, rounds=3)
+    calls = count_calls(monkeypatch)
+    with pytest.raises(ValueError, match="rounds was 3 and is 7"):
+        play(grid={"cdf": ["weibull", "logistic"]}, checkpoint=tmp_path)
+    assert not calls
+
+
+def test_ctrl_c_between_two_parts_ends_the_sweep(tmp_path, monkeypatch):
+    answers = iter([False] * 5 + [True])  # before a part once, and twice after each of its two stretches
+    monkeypatch.setattr(ENGINE, "asked_to_stop", lambda watch: contextlib.nullcontext(lambda: next(answers)))
+    with pytest.raises(KeyboardInterrupt, match="stopped before cdf=logistic; what is trained is kept in"):
+        play(grid={"cdf": ["weibull", "logistic"]}, chunk=3, checkpoint=tmp_path)
+
+
+def test_ctrl_c_after_a_stretch_that_is_not_kept_waits_for_the_next(tmp_path, monkeypatch):
+    """It came after the question whether to save: the sentence must not claim what is not on disk."""
+    answers = iter([False, False, True, True, True])
+    monkeypatch.setattr(ENGINE, "asked_to_stop", lambda watch: contextlib.nullcontext(lambda: next(answers)))
+    with pytest.raises(KeyboardInterrupt, match="stopped after round 4"):
+        play(grid={}, chunk=1, rounds=10, eval_every=2, every=100, checkpoint=tmp_path)
+    assert {path.name for path in (tmp_path / "one_point").iterdir()} == {"4"}
 
 
 def test_ctrl_c_keeps_what_is_played(tmp_path, monkeypatch):
     with monkeypatch.context() as here:
         count_calls(here, 2, lambda: os.kill(os.getpid(), signal.SIGINT))
-        with pytest.raises(KeyboardInterrupt, match=r"stopped after round 6, which is kept in .*0-cdf=weibull"):
+        with pytest.raises(KeyboardInterrupt, match=r"stopped after round 6, which is kept in .*cdf=weibull"):
             play(grid=GRID, chunk=1, checkpoint=tmp_path)
     calls = count_calls(monkeypatch)
     play(grid=GRID, chunk=1, checkpoint=tmp_path)
@@ -218,7 +258,8 @@ def test_ctrl_c_keeps_what_is_played(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"grid": {"lr": [0.1, 0.2]}}, r"of another run: grid\['lr'\] was \[0.1.*\] and is"),
+        ({"grid": {"lr": [0.1, 0.2]}}, r"of another run: grid\['lr'\] was \[0\.1, 0\.3\] and is \[0\.1, 0\.2\]"),
+        ({"seeds": 3}, "of another run: seeds was 2 and is 3"),
         ({"rounds": 9}, "of another run: rounds was 7 and is 9"),
         ({"seeds": [3, 4]}, "of another run: the key or state to start from is not the same"),
         ({"every": 0}, "every must be at least 1, got 0"),
