@@ -12,8 +12,6 @@ from fedjax_fair.own import said
 from fedjax_fair.reads import reads
 from fedjax_fair.types import Aggregator, Method, Report, as_method
 
-KEY = jax.random.key(7)
-
 
 def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -> str:
     """Put a rule through the contract that every stock rule keeps; say what it is, or what is wrong with it.
@@ -35,37 +33,37 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     check_count("n_clients", n_clients, low=3)
     if not 3 <= check_count("cohort", cohort) <= n_clients:
         raise ValueError(f"cohort must be from 3 to the {n_clients} clients, got {cohort}")
-    weigh = as_method(rule).aggregator.weigh
-    start = as_method(rule).aggregator.init(jnp.arange(1.0, n_clients + 1), KEY)
+    key, weigh = jax.random.key(7), as_method(rule).aggregator.weigh
+    start = as_method(rule).aggregator.init(jnp.arange(1.0, n_clients + 1), key)
     reports = [_report(seed, n_clients, cohort) for seed in range(3)]
     absent = reports[0]._replace(active=reports[0].active.at[1].set(False))
 
     try:
-        coef, after = weigh(start, reports[0], KEY)
+        coef, after = weigh(start, reports[0], key)
     except Exception as error:  # whatever a user's rule raises
         raise ValueError(f"rule must be one whose weigh(state, report, key) runs, got {said(error)}") from error
     _require(np.shape(coef) == (cohort,), f"gives one coefficient a slot, [{cohort}], got {np.shape(coef)}")
     _require(_form(after) == _form(start), "keeps the form of its state: structure, shapes and dtypes")
     for name, report in (("everybody", reports[0]), ("an absent client", absent)):
-        given, _ = weigh(start, report, KEY)
+        given, _ = weigh(start, report, key)
         _require(bool(jnp.isfinite(given).all()), f"gives finite coefficients with {name}")
         _require(not np.any(np.asarray(given)[~np.asarray(report.active)]), "gives the inactive 0")
 
     order = np.random.default_rng(0).permutation(cohort)
     moved = _take(absent, order)
-    expected, same = weigh(start, absent, KEY)
-    _alike(weigh(start, moved, KEY), (expected[order], same), "does not mind the order of the slots")
-    _alike(weigh(start, _filled(absent, jnp.nan), KEY), (expected, same), "does not look at inactive slots")
-    _alike(jax.jit(weigh)(start, absent, KEY), (expected, same), "is the same under jit")
+    expected, same = weigh(start, absent, key)
+    _alike(weigh(start, moved, key), (expected[order], same), "does not mind the order of the slots")
+    _alike(weigh(start, _filled(absent, jnp.nan), key), (expected, same), "does not look at inactive slots")
+    _alike(jax.jit(weigh)(start, absent, key), (expected, same), "is the same under jit")
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *reports)
-    each = jax.vmap(weigh, in_axes=(None, 0, None))(start, stacked, KEY)
-    loop = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[weigh(start, report, KEY) for report in reports])
+    each = jax.vmap(weigh, in_axes=(None, 0, None))(start, stacked, key)
+    loop = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[weigh(start, report, key) for report in reports])
     _alike(each, loop, "is the same under vmap")
     rounds, state = [], start
     for report in reports:
-        given, state = weigh(state, report, KEY)
+        given, state = weigh(state, report, key)
         rounds.append(given)
-    last, scanned = jax.lax.scan(lambda s, r: weigh(s, r, KEY)[::-1], start, stacked)
+    last, scanned = jax.lax.scan(lambda s, r: weigh(s, r, key)[::-1], start, stacked)
     _alike((scanned, last), (jnp.stack(rounds), state), "is the same in a scan as round by round")
 
     weights = np.asarray(rounds)

@@ -15,10 +15,11 @@ from fedjax_fair.command import Listing, Reporting, Reproduction, read_command
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. A wrong call ends in one sentence on standard error and exit status 2."""
-    if arguments is None:  # a process of its own, whose JAX nobody else has settled
+    alone = arguments is None  # a process of its own, whose JAX nobody else has settled
+    if alone:
         keep_programs()
     try:
-        act(list(sys.argv[1:] if arguments is None else arguments))
+        act(sys.argv[1:] if arguments is None else list(arguments), alone)
         sys.stdout.flush()
     except KeyboardInterrupt as stop:
         print(f"fedjax-fair: {str(stop) or 'stopped'}", file=sys.stderr)
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
 
 
-def act(given: list[str]) -> None:
+def act(given: list[str], alone: bool = False) -> None:
     """Do what the words of the command line say; a wrong one ends in a sentence and exit status 2."""
     try:
         words, going_on = resumed(given)
@@ -42,6 +43,8 @@ def act(given: list[str]) -> None:
         if isinstance(experiment, Reproduction):
             reproduce(experiment)
             return
+        if alone:
+            split_cpu(experiment.devices)
         from fedjax_fair.training import train, train_grid
 
         plan, folder = set_up(experiment, rules, going_on, words[0])
@@ -96,6 +99,18 @@ def keep_programs() -> None:
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(directory() / "programs"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def split_cpu(devices: int) -> None:
+    """Make as many devices of the CPU, at most one per core: without an accelerator it is one device otherwise.
+
+    ``$XLA_FLAGS`` or ``$JAX_NUM_CPU_DEVICES`` decide, where they say a number.
+    """
+    import jax
+
+    said = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if devices > 1 and not said and "JAX_NUM_CPU_DEVICES" not in os.environ:
+        jax.config.update("jax_num_cpu_devices", min(devices, os.cpu_count() or 1))
 
 
 TRAINING = ("run", "compare", "sweep")

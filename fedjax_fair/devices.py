@@ -1,9 +1,10 @@
-"""More than one device: a round's clients shared out over a mesh, everything else on all of them alike.
+"""More than one device: a round's clients and examples are shared out, everything else is on all of them alike.
 
 ``simulation(..., devices=8)`` takes the first eight devices, ``devices=Mesh(...)`` any mesh of one axis; with
 ``jax.distributed.initialize()`` in every process, ``devices=jax.device_count()`` spans the hosts. Each device
-trains its share of the cohort and gathers the others' updates; data, models, rule and evaluation are the same on
-all. A cohort that the devices do not divide is filled up with repetitions of one client, which counts once.
+trains its share of the cohort and keeps the updates, unless the rule reads all of them; wherever all clients share
+a model, it scores its share of the examples. Data, models and rule are the same on all. What the devices do not
+divide is filled up with the first client or batch, which counts once.
 """
 
 from collections.abc import Callable
@@ -32,26 +33,39 @@ def as_mesh(devices: Any) -> Mesh | None:
     if isinstance(devices, bool) or not isinstance(devices, (int, np.integer)):
         raise ValueError(f"devices must be a number of devices or a jax.sharding.Mesh, got {devices!r}")
     if not 1 <= devices <= len(there):
-        raise ValueError(f"devices must be from 1 to the {len(there)} that JAX sees, got {devices}")
+        split = "; for more, jax.config.update('jax_num_cpu_devices', ...) before anything else splits the CPU"
+        hint = split if [device.platform for device in there] == ["cpu"] else ""
+        raise ValueError(f"devices must be from 1 to the {len(there)} that JAX sees, got {devices}{hint}")
     return None if devices == 1 else Mesh(np.array(there[:devices]), (CLIENTS,))
 
 
-def shared_out(train: Callable[..., Any], mesh: Mesh | None) -> Callable[..., Any]:
-    """``train(params, data, ids [S], key, round)``, of which each device does its share and hears of the others'.
-
-    For use inside :func:`everywhere`.
-    """
+def share(tree: Any, mesh: Mesh | None) -> Any:
+    """Of arrays [S, ...] this device's part [S / D, ...], filled up with zeros; inside :func:`everywhere`."""
     if mesh is None:
-        return train
-    count = mesh.size
+        return tree
 
-    def call(params: Any, data: Any, ids: Array, key: Array, round: Array) -> Any:
-        filled = jnp.concatenate([ids, jnp.repeat(ids[:1], -ids.shape[0] % count)])
-        mine = filled.reshape(count, -1)[jax.lax.axis_index(CLIENTS)]
-        found = jax.lax.all_gather(train(params, data, mine, key, round), CLIENTS, tiled=True)
-        return jax.tree.map(lambda leaf: leaf[: ids.shape[0]], found)
+    def mine(leaf: Array) -> Array:
+        rest = ((0, -leaf.shape[0] % mesh.size), *[(0, 0)] * (leaf.ndim - 1))
+        return jnp.pad(leaf, rest).reshape(mesh.size, -1, *leaf.shape[1:])[jax.lax.axis_index(CLIENTS)]
 
-    return call
+    return jax.tree.map(mine, tree)
+
+
+def gather(tree: Any, count: int, mesh: Mesh | None) -> Any:
+    """The inverse: all devices' parts, arrays [``count``, ...] on each of them; inside :func:`everywhere`."""
+    if mesh is None:
+        return tree
+    return jax.tree.map(lambda leaf: leaf[:count], jax.lax.all_gather(tree, CLIENTS, tiled=True))
+
+
+def shared_out(function: Callable[[Array], Any], items: Array, mesh: Mesh | None) -> Any:
+    """``function(items [S, ...])``, arrays [S, ...], of which each device does its share and hears the others'."""
+    return gather(function(share(items, mesh)), items.shape[0], mesh)
+
+
+def added(tree: Any, mesh: Mesh | None) -> Any:
+    """The sum over the devices; inside :func:`everywhere`."""
+    return tree if mesh is None else jax.lax.psum(tree, CLIENTS)
 
 
 def everywhere(function: Callable[..., Any], mesh: Mesh | None) -> Callable[..., Any]:

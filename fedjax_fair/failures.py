@@ -1,6 +1,8 @@
 """Clients whose report, or coefficient, is not finite: out of the round before any sum."""
 
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,19 +13,27 @@ from fedjax_fair.types import Report
 SIGNALS = ("loss", "train_loss", "train_loss_std", "accuracy")
 
 
-def drop_failures(report: Report, read: Sequence[str]) -> Report:
-    """Deactivate clients with a non-finite update, or a non-finite signal that is ``read``; zero what they sent.
+def finite(tree: Any) -> Array:
+    """Whose numbers are all finite: bool[S], of a tree of arrays [S, ...]."""
+    each = (jnp.isfinite(leaf).reshape(leaf.shape[0], -1).all(axis=1) for leaf in jax.tree.leaves(tree))
+    return functools.reduce(jnp.logical_and, each)
+
+
+def zeroed(tree: Any, active: Array) -> Any:
+    """Arrays [S, ...] with 0 for all but ``active``, by ``where``: ``0 * nan`` is ``nan``."""
+    return jax.tree.map(lambda leaf: jnp.where(active.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0), tree)
+
+
+def drop_failures(report: Report, read: Sequence[str], arrived: Array) -> Report:
+    """Deactivate clients whose update (not ``arrived``) or a signal that is ``read`` is not finite; zero theirs.
 
     Of the Gram matrix the diagonal is looked at: a finite update may be too long for its square. Signals that
     nothing reads are not looked at, so that the compiler can still drop them.
     """
-    watched = [getattr(report, name) for name in SIGNALS if name in read] + jax.tree.leaves(report.updates)
+    watched = [getattr(report, name) for name in SIGNALS if name in read]
     if "gram" in read:
         watched.append(jnp.diagonal(report.gram))
-    active = report.active
-    for values in watched:
-        active &= jnp.isfinite(values).reshape(values.shape[0], -1).all(axis=1)
-    return silence(report, active)
+    return silence(report, report.active & arrived & finite([arrived, *watched]))
 
 
 def drop_coefficients(report: Report, coef: Array) -> tuple[Report, Array]:
@@ -33,16 +43,7 @@ def drop_coefficients(report: Report, coef: Array) -> tuple[Report, Array]:
 
 
 def silence(report: Report, active: Array) -> Report:
-    """The report with only ``active`` clients; the others' signals are 0, by ``where``: ``0 * nan`` is ``nan``."""
-
-    def keep(values: Array) -> Array:
-        return jnp.where(active.reshape(-1, *(1,) * (values.ndim - 1)), values, 0)
-
-    kept = {name: keep(getattr(report, name)) for name in SIGNALS}
+    """The report with only ``active`` clients; the others' signals are 0."""
+    kept = {name: zeroed(getattr(report, name), active) for name in (*SIGNALS, "updates")}
     both = active[:, None] & active[None, :]
-    return report._replace(
-        active=active,
-        gram=jnp.where(both, report.gram, 0),
-        updates=jax.tree.map(keep, report.updates),
-        **kept,
-    )
+    return report._replace(active=active, gram=jnp.where(both, report.gram, 0), **kept)

@@ -1,7 +1,8 @@
 """One model on many clients' data: evaluation, and the losses of the received model.
 
 All clients share the weights here, so no client needs a pass of its own: examples of all clients go through the
-model in flat batches, and sums by owner do the rest. Nothing is padded but the last batch.
+model in flat batches, and sums by owner do the rest. Nothing is padded but the last batch. Of
+a ``mesh`` every device does its share; for use inside :func:`fedjax_fair.devices.everywhere`.
 """
 
 import functools
@@ -11,29 +12,34 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.sharding import Mesh
 
 from fedjax_fair.data import FederatedData, Split
+from fedjax_fair.devices import gather, share, shared_out
 from fedjax_fair.types import Key, Params
 
 Score = Callable[[Params, Any, Array], tuple[Array, ...]]
 """``(params, x [B, ...], y [B, ...]) -> several f[B]``: per-example values, such as loss and accuracy."""
 
 
-def every_client(score: Score, params: Params, data: FederatedData, split: Split, batch: int) -> tuple[Array, ...]:
+def every_client(
+    score: Score, params: Params, data: FederatedData, split: Split, batch: int, mesh: Mesh | None = None
+) -> tuple[Array, ...]:
     """Mean of each score over each client's ``split``: several f[N]. NaN where the split is empty."""
     total, n = split.rows.shape[0], split.size.shape[0]
     if total == 0:
         nothing = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
         return tuple(jnp.full((n,), jnp.nan, v.dtype) for v in nothing)
-    batch = min(batch, total)
-    steps = -(-total // batch)
+    count = 1 if mesh is None else mesh.size
+    steps = -(-total // min(batch, total) // count) * count  # as many for every device
     batch = -(-total // steps)  # even batches: the last is hardly padded
 
     def flat(start: Array) -> tuple[Array, ...]:
         positions = jnp.minimum(start + jnp.arange(batch), total - 1)
-        return score(params, *data.take(split.rows[positions]))
+        return score(params, *_examples(data, split.rows[positions]))
 
-    values = jax.lax.map(flat, jnp.arange(steps, dtype=jnp.int32) * batch)
+    starts = jnp.arange(steps, dtype=jnp.int32) * batch
+    values = shared_out(lambda mine: jax.lax.map(flat, mine), starts, mesh)
     return tuple(
         jax.ops.segment_sum(v.reshape(-1)[:total], split.owner, n, indices_are_sorted=True)
         / jnp.where(split.size > 0, split.size.astype(v.dtype), jnp.nan)
@@ -42,45 +48,75 @@ def every_client(score: Score, params: Params, data: FederatedData, split: Split
 
 
 def cohort(
-    score: Score, params: Params, data: FederatedData, split: Split, ids: Array, batch: int, capacity: int
+    score: Score,
+    params: Params,
+    data: FederatedData,
+    split: Split,
+    ids: Array,
+    batch: int,
+    capacity: int,
+    mesh: Mesh | None = None,
 ) -> tuple[Array, ...]:
     """The same for the clients ``ids`` alone: several f[S]. ``capacity`` is the largest size of any client.
 
     Each step takes the next few examples of all S clients together, until the largest of them is done. Where
     that could cost more than evaluating everybody, everybody is evaluated.
     """
-    slots, n = ids.shape[0], split.size.shape[0]
-    if slots == n or slots * capacity >= split.rows.shape[0]:
-        return tuple(v[ids] for v in every_client(score, params, data, split, batch))
-    width = min(max(1, batch // slots), capacity)
-    start, size = split.start[ids], split.size[ids]
+    if ids.shape[0] == split.size.shape[0] or ids.shape[0] * capacity >= split.rows.shape[0]:
+        return tuple(v[ids] for v in every_client(score, params, data, split, batch, mesh))
 
-    def add(step: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
-        positions = step * width + jnp.arange(width)
-        rows = split.rows[jnp.minimum(start[:, None] + positions[None, :], split.rows.shape[0] - 1)]
-        mine = positions[None, :] < size[:, None]
-        values = score(params, *data.take(rows.reshape(-1)))
-        return tuple(s + jnp.where(mine, v.reshape(mine.shape), 0).sum(1) for s, v in zip(sums, values))
+    def some(ids: Array) -> tuple[Array, ...]:
+        slots = ids.shape[0]
+        width = min(max(1, batch // slots), capacity)
+        start, size = split.start[ids], split.size[ids]
 
-    shapes = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
-    zeros = tuple(jnp.zeros((slots,), v.dtype) for v in shapes)
-    sums = jax.lax.fori_loop(0, -(-size.max() // width), add, zeros)
-    return tuple(s / jnp.where(size > 0, size.astype(s.dtype), jnp.nan) for s in sums)
+        def add(step: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
+            positions = step * width + jnp.arange(width)
+            rows = split.rows[jnp.minimum(start[:, None] + positions[None, :], split.rows.shape[0] - 1)]
+            mine = positions[None, :] < size[:, None]
+            values = score(params, *_examples(data, rows.reshape(-1)))
+            return tuple(s + jnp.where(mine, v.reshape(mine.shape), 0).sum(1) for s, v in zip(sums, values))
+
+        shapes = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
+        zeros = tuple(jnp.zeros((slots,), v.dtype) for v in shapes)
+        sums = jax.lax.fori_loop(0, -(-size.max() // width), add, zeros)
+        return tuple(s / jnp.where(size > 0, size.astype(s.dtype), jnp.nan) for s in sums)
+
+    return shared_out(some, ids, mesh)
 
 
 def minibatch(
-    score: Score, params: Params, data: FederatedData, ids: Array, key: Key, batch: int
+    score: Score,
+    params: Params,
+    data: FederatedData,
+    ids: Array,
+    key: Key,
+    batch: int,
+    mesh: Mesh | None = None,
 ) -> tuple[Array, ...]:
     """The mean of each score over ``batch`` random training examples of each client ``ids``: several f[S]."""
-    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(ids)
-    size = data.train.size[ids]
-    drawn = jax.vmap(lambda k, n: jax.random.randint(k, (batch,), 0, n))(keys, size)
-    rows = data.train.rows[data.train.start[ids][:, None] + drawn]
-    values = score(params, *data.take(rows.reshape(-1)))
-    return tuple(v.reshape(rows.shape).mean(1) for v in values)
+
+    def some(ids: Array) -> tuple[Array, ...]:
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(ids)
+        size = data.train.size[ids]
+        drawn = jax.vmap(lambda k, n: jax.random.randint(k, (batch,), 0, n))(keys, size)
+        rows = data.train.rows[data.train.start[ids][:, None] + drawn]
+        values = score(params, *_examples(data, rows.reshape(-1)))
+        return tuple(v.reshape(rows.shape).mean(1) for v in values)
+
+    return shared_out(some, ids, mesh)
 
 
-def gram(updates: Params) -> Array:
+def _examples(data: FederatedData, rows: Array) -> tuple[Any, Array]:
+    """The rows' inputs and labels, made before any use: fused into a product of matrices, the conversion from
+    bytes is made again and again, and an MLP's losses on a CPU take twice as long."""
+    x, y = data.take(rows)
+    return jax.lax.optimization_barrier(x), y
+
+
+def gram(updates: Params, mesh: Mesh | None = None) -> Array:
     """Inner products f[S, S] of stacked updates, summed over the leaves."""
-    flat = (leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(updates))
-    return functools.reduce(jnp.add, (jnp.matmul(rows, rows.T, precision="highest") for rows in flat))
+    everybodys = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(updates)]
+    mine = share(everybodys, mesh)
+    products = (jnp.matmul(rows, cols.T, precision="highest") for rows, cols in zip(mine, everybodys))
+    return gather(functools.reduce(jnp.add, products), everybodys[0].shape[0], mesh)

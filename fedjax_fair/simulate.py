@@ -16,8 +16,8 @@ from fedjax_fair.availability import Available, PerClient, always
 from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
 from fedjax_fair.defences import check_descends
-from fedjax_fair.devices import as_mesh, everywhere, replicate, shared_out
-from fedjax_fair.failures import drop_coefficients, drop_failures
+from fedjax_fair.devices import added, as_mesh, everywhere, gather, replicate, share
+from fedjax_fair.failures import drop_coefficients, drop_failures, finite, zeroed
 from fedjax_fair.faults import Fault, check_faults, misreport, misreport_losses
 from fedjax_fair.models import as_model
 from fedjax_fair.reads import reads
@@ -171,7 +171,7 @@ def simulation(
         return jax.lax.map(one, ids, batch_size=None if block == 1 else block)  # vmapping one costs a fifth
 
     def received_loss(params: Params, data: FederatedData, ids: Array) -> Array:
-        return signals.cohort(just_loss, params, data, data.train, ids, eval_batch, largest)[0]
+        return signals.cohort(just_loss, params, data, data.train, ids, eval_batch, largest, mesh)[0]
 
     def step(state: SimState, data: FederatedData) -> tuple[SimState, Info]:
         round_key = jax.random.fold_in(state.key, state.round)
@@ -191,7 +191,7 @@ def simulation(
             else:
                 losses = jnp.full(ids.shape, batch, jnp.int32)
                 drawn_with = probe_key if key is None else key
-                answers = signals.minibatch(just_loss, state.params, data, ids, drawn_with, batch)[0]
+                answers = signals.minibatch(just_loss, state.params, data, ids, drawn_with, batch, mesh)[0]
             asked.append((jnp.where(there, ids, -1), jnp.where(there, losses, 0).sum()))
             return jnp.where(there, misreport_losses(answers, ids, faults, fault_key, state.params), jnp.nan)
 
@@ -199,9 +199,11 @@ def simulation(
         ids, chosen = setup.check_ids(selector.select(state.selector, select_key, context), selector.cohort)
         known = setup.valid_ids(ids, data.n_clients)
         ids = jnp.clip(ids, 0, data.n_clients - 1)
-        updates, trace = shared_out(train_cohort, mesh)(state.params, data, ids, train_key, state.round)
+        updates, trace = train_cohort(state.params, data, share(ids, mesh), train_key, state.round)
+        trace = gather(trace, selector.cohort, mesh)
+        everybodys = gather(updates, selector.cohort, mesh)  # nothing, where nobody reads them
         accuracy = signals.cohort(
-            just_metric, state.params, data, data.validation, ids, eval_batch, largest_validation
+            just_metric, state.params, data, data.validation, ids, eval_batch, largest_validation, mesh
         )[0]
         there = present(ids) & known
         report = Report(
@@ -212,25 +214,27 @@ def simulation(
             train_loss=trace.loss,
             train_loss_std=trace.loss_std,
             accuracy=accuracy,
-            gram=signals.gram(updates),
-            updates=updates,
+            gram=signals.gram(everybodys, mesh),
+            updates=everybodys,
         )
         if faults:
             report = misreport(report, faults, fault_key)
-            report = report._replace(gram=signals.gram(report.updates))
-        report = drop_failures(report, read)
+            report = report._replace(gram=signals.gram(report.updates, mesh))
+            updates = share(report.updates, mesh)
+        report = drop_failures(report, read, gather(finite(updates), selector.cohort, mesh))
         coef, weights = setup.check_weights(
             weigh(state.aggregator, report, weigh_key), selector.cohort, state.aggregator
         )
         report, coef = drop_coefficients(report, coef)
-        moved = jax.tree.map(lambda u: -_weighted_sum(coef, u), report.updates)
+        mine, heard = share((coef, report.active), mesh)
+        moved = added(jax.tree.map(lambda u: -_weighted_sum(mine, u), zeroed(updates, heard)), mesh)
         moved, server_state = update(
             moved, state.server, state.params, report=report, coef=coef, key=jax.random.fold_in(round_key, 5)
         )
         moved_on = (optax.apply_updates(state.params, moved), server_state)
-        heard = report.active.any()  # a round in which nobody reports leaves the server as it was
+        anybody = report.active.any()  # a round in which nobody reports leaves the server as it was
         params, server_state = jax.tree.map(
-            lambda new, old: jnp.where(heard, new, old), moved_on, (state.params, state.server)
+            lambda new, old: jnp.where(anybody, new, old), moved_on, (state.params, state.server)
         )
         after = SimState(
             round=state.round + 1,
@@ -254,7 +258,7 @@ def simulation(
 
     def evaluation(params: Params, data: FederatedData) -> dict[str, Evaluation]:
         return OrderedDict(  # JAX sorts the keys of a plain dict, and the history leads with the first split
-            (name, Evaluation(*signals.every_client(scores, params, data, getattr(data, name), eval_batch)))
+            (name, Evaluation(*signals.every_client(scores, params, data, getattr(data, name), eval_batch, mesh)))
             for name in splits
         )
 

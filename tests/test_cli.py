@@ -181,6 +181,26 @@ def test_a_setting_of_something_unused_is_remarked_on(tmp_path, capsys):
     assert "afl.lr has no effect" not in printed
 
 
+def test_a_cpu_is_as_many_devices_as_it_is_asked_for_and_has_cores(tmp_path):
+    cores = os.cpu_count() or 1
+
+    def call(devices: int) -> subprocess.CompletedProcess:
+        flags = [*SMALL, "--seeds", "1", "--devices", str(devices), "--out", str(tmp_path / str(devices))]
+        command = [sys.executable, "-m", "fedjax_fair", "run", *flags]
+        environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    for devices in (1, cores):
+        done = call(devices)
+        assert done.returncode == 0, done.stderr
+    one, other = (np.load(tmp_path / str(devices) / "history.npz") for devices in (1, cores))
+    for name in one:
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-4, err_msg=name)
+    refused = call(cores + 1)
+    assert refused.returncode == 2
+    assert f"devices must be from 1 to the {cores} that JAX sees, got {cores + 1}" in refused.stderr
+
+
 def test_a_reader_that_has_seen_enough_ends_it_quietly():
     done = subprocess.run(
         f"{sys.executable} -m fedjax_fair list | head -1", shell=True, capture_output=True, text=True, check=False

@@ -21,7 +21,7 @@ import fedjax_fair as ff
 
 RULES = ("fedavg", "fedmaba", "aaggff_d", "fedmgda_plus")
 
-CASES = 3 * len(RULES) + 1
+CASES = 3 * len(RULES) + 2
 
 PROGRAM = """
 import sys; sys.path.insert(0, {tests!r})
@@ -45,6 +45,22 @@ def logistic(name, cohort, devices):
         aggregator=ff.registry.make_rule(name, {}, learning_rate=0.05),
         selector=ff.uniform(cohort),
         trainer=ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=3),
+        devices=devices,
+    )
+
+
+def troubled(devices):
+    """A cohort drawn by losses, of whom one sends NaN and one too much, and a server that reads all updates."""
+    clients = np.arange(12)
+    data = toy.federation(sizes=(3, 8, 5, 4, 6, 7, 3, 4, 9, 5, 6, 4))
+    return ff.simulation(
+        toy.linear,
+        data,
+        aggregator=ff.fedmaba(alpha=0.5, eta_b=0.3),
+        selector=ff.pow_d(5, d=9),
+        trainer=ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=3),
+        faults=[ff.faults.not_finite(clients == 3), ff.faults.scale_update(clients == 8, factor=4.0)],
+        server_optimizer=optax.chain(ff.defences.trimmed_mean(0.2), optax.sgd(1.0)),
         devices=devices,
     )
 
@@ -83,6 +99,7 @@ def results(devices):
     found = {}
     for name, cohort in [(name, 8) for name in RULES] + [("fedmaba", 5)]:
         found[f"{name} {cohort}"] = played(logistic(name, cohort, devices), 50)
+    found["troubled"] = played(troubled(devices), 50)
     for name in RULES:
         found[f"mlp 32 {name}"] = played(deep(name, devices, np.float32), 1)
         with jax.enable_x64(True):
@@ -95,8 +112,10 @@ def alone():
     return results(1)
 
 
-def environment(devices):
-    flags = f"--xla_force_host_platform_device_count={devices} {os.environ['XLA_FLAGS']}"
+def environment(devices=None):
+    flags = os.environ["XLA_FLAGS"]
+    if devices is not None:
+        flags += f" --xla_force_host_platform_device_count={devices}"
     return os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
 
 
@@ -134,6 +153,30 @@ def test_two_processes_are_as_good_as_one(tmp_path, alone):
     agree(tmp_path / "two.npz", alone, cases=CASES)
 
 
+TRAVELS = r"""
+import sys; sys.path.insert(0, {tests!r})
+import jax, re
+import fedjax_fair as ff
+jax.config.update("jax_num_cpu_devices", 2)  # importing the package has not settled it
+import test_devices as t
+for sim in (t.deep("fedavg", 2, "float32"), t.deep("fedmgda_plus", 2, "float32")):
+    state = jax.eval_shape(sim.init, jax.random.key(0))
+    text = jax.jit(sim.step).lower(state, sim.data).compile().as_text()
+    print(*re.findall(r"= (\w+\[[0-9,]*\])\S* all-gather", text))
+"""
+
+
+def test_updates_travel_only_where_a_rule_reads_them_all():
+    """Twelve clients on two devices: FedAvg's tell each other who failed, a Gram matrix needs all updates."""
+    text = TRAVELS.format(tests=str(Path(__file__).parent))
+    done = subprocess.run(
+        [sys.executable, "-c", text], env=environment(), check=True, capture_output=True, text=True
+    )
+    fedavg, fedmgda_plus = done.stdout.splitlines()
+    assert fedavg == "pred[12]"
+    assert {"f32[12,4,16]", "f32[12,16,3]", "f32[12,12]"} < set(fedmgda_plus.split())
+
+
 def test_a_mesh_of_one_device_is_no_different():
     mesh = Mesh(np.array(jax.devices()[:1]), ("anything",))
     one, other = (played(logistic("fedmaba", 5, devices), 3) for devices in (1, mesh))
@@ -145,7 +188,7 @@ def test_a_mesh_of_one_device_is_no_different():
     ("devices", "sentence"),
     [
         (0, "devices must be from 1 to the 1 that JAX sees, got 0"),
-        (64, "devices must be from 1 to the 1 that JAX sees, got 64"),
+        (64, "devices must be from 1 to the 1 that JAX sees, got 64; for more, jax.config.update('jax_num_cpu_dev"),
         ("all", "devices must be a number of devices or a jax.sharding.Mesh, got 'all'"),
         (True, "devices must be a number of devices or a jax.sharding.Mesh, got True"),
         (Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b")), "devices must be a mesh of one axis, got"),
