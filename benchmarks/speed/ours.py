@@ -92,7 +92,7 @@ def simulate(work: workloads.Workload, data: ff.FederatedData, **settings: objec
 
 
 def probe_loss(work: workloads.Workload, data: ff.FederatedData) -> object:
-    """``params -> loss`` on the data of the first clients."""
+    """``params -> loss`` on the data of the first clients, where the parameters are."""
     net, count = model(work), workloads.PROBED * work.examples
 
     @jax.jit
@@ -106,17 +106,24 @@ def probe_loss(work: workloads.Workload, data: ff.FederatedData) -> object:
     return lambda params: float(mean(params, data))
 
 
-def main() -> None:
-    """Warm-up calls, then timed calls of the same length: the second and later ones compile nothing."""
+def main(split: bool = False) -> None:
+    """Warm-up calls, then timed calls of the same length: the second and later ones compile nothing.
+
+    ``split`` makes every core a device of its own, which trains clients of its own.
+    """
     args = contract.arguments()
+    if split:
+        jax.config.update("jax_num_cpu_devices", args.threads)
     work = workloads.WORKLOADS[args.workload]
-    data = federation(*workloads.make_data(work))
-    sim = simulate(work, data)
-    loss = probe_loss(work, data)
+    sim = simulate(work, federation(*workloads.make_data(work)), devices=args.threads if split else 1)
+    loss = probe_loss(work, sim.data)
     state = sim.init(jax.random.key(args.seed))
-    state = state._replace(params=start_from(state.params, work))
+    params = start_from(state.params, work)
+    if split:  # the given parameters are on one device
+        params = jax.tree.map(lambda new, old: jax.device_put(new, old.sharding), params, state.params)
+    state = state._replace(params=params)
     before = loss(state.params)
-    jax.block_until_ready((state, data))
+    jax.block_until_ready((state, sim.data))
 
     def call(state: ff.SimState) -> ff.SimState:
         state, _ = ff.run(sim, state=state, rounds=args.call, eval_every=args.call, progress=False)

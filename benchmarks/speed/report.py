@@ -11,6 +11,7 @@ from benchmarks.speed.workloads import WORKLOADS, flop
 # Okabe and Ito's colours, which colour-blind readers tell apart.
 COLOURS = {
     "ours": "#0072B2",
+    "ours_split": "#56B4E9",
     "torch_loop": "#E69F00",
     "torch_vmap": "#F0E442",
     "fedjax": "#009E73",

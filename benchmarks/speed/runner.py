@@ -27,6 +27,7 @@ OPPONENTS = {
     o.name: o
     for o in (
         Opponent("ours", "fedjax_fair", None),
+        Opponent("ours_split", "… a device per core", None),
         Opponent("torch_loop", "PyTorch loop", "torch_loop"),
         Opponent("torch_vmap", "torch.func.vmap", "torch_loop"),
         Opponent("fedjax", "FedJAX", "fedjax"),
