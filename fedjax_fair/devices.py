@@ -2,13 +2,13 @@
 
 ``simulation(..., devices=8)`` takes the first eight devices, ``devices=Mesh(...)`` any mesh of one axis; with
 ``jax.distributed.initialize()`` in every process, ``devices=jax.device_count()`` spans the hosts. Each device
-trains its share of the cohort and keeps the updates, unless the rule reads all of them; wherever all clients share
-a model, it scores its share of the examples. Data, models and rule are the same on all. What the devices do not
-divide is filled up with the first client or batch, which counts once.
+trains its share of the cohort and keeps the updates, unless something reads all of them; wherever all clients share
+a model, it scores its share of the examples (of the clients, where not all are scored). Data, models and rule are
+the same on all. A cohort that the devices do not divide is filled up with its last client, who counts once.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -33,26 +33,36 @@ def as_mesh(devices: Any) -> Mesh | None:
     if isinstance(devices, bool) or not isinstance(devices, (int, np.integer)):
         raise ValueError(f"devices must be a number of devices or a jax.sharding.Mesh, got {devices!r}")
     if not 1 <= devices <= len(there):
-        split = "; for more, jax.config.update('jax_num_cpu_devices', ...) before anything else splits the CPU"
+        split = "; jax.config.update('jax_num_cpu_devices', ...) splits a CPU, before JAX makes its first array"
         hint = split if [device.platform for device in there] == ["cpu"] else ""
         raise ValueError(f"devices must be from 1 to the {len(there)} that JAX sees, got {devices}{hint}")
     return None if devices == 1 else Mesh(np.array(there[:devices]), (CLIENTS,))
 
 
-def share(tree: Any, mesh: Mesh | None) -> Any:
-    """Of arrays [S, ...] this device's part [S / D, ...], filled up with zeros; inside :func:`everywhere`."""
+def part(count: int, mesh: Mesh | None) -> int:
+    """How many of ``count`` items one device has."""
+    return count if mesh is None else -(-count // mesh.size)
+
+
+def share(tree: Any, mesh: Mesh | None, fill: Literal["edge", "constant"] = "constant") -> Any:
+    """Of arrays [S, ...] this device's part [S / D, ...], filled up with zeros or with the last item.
+
+    For use inside :func:`everywhere`, like all below.
+    """
     if mesh is None:
         return tree
 
     def mine(leaf: Array) -> Array:
-        rest = ((0, -leaf.shape[0] % mesh.size), *[(0, 0)] * (leaf.ndim - 1))
-        return jnp.pad(leaf, rest).reshape(mesh.size, -1, *leaf.shape[1:])[jax.lax.axis_index(CLIENTS)]
+        each = part(leaf.shape[0], mesh)
+        rest = ((0, each * mesh.size - leaf.shape[0]), *[(0, 0)] * (leaf.ndim - 1))
+        parts = jnp.pad(leaf, rest, mode=fill).reshape(mesh.size, each, *leaf.shape[1:])
+        return parts[jax.lax.axis_index(CLIENTS)]
 
     return jax.tree.map(mine, tree)
 
 
 def gather(tree: Any, count: int, mesh: Mesh | None) -> Any:
-    """The inverse: all devices' parts, arrays [``count``, ...] on each of them; inside :func:`everywhere`."""
+    """The inverse: all devices' parts, arrays [``count``, ...] on each of them."""
     if mesh is None:
         return tree
     return jax.tree.map(lambda leaf: leaf[:count], jax.lax.all_gather(tree, CLIENTS, tiled=True))
@@ -60,11 +70,11 @@ def gather(tree: Any, count: int, mesh: Mesh | None) -> Any:
 
 def shared_out(function: Callable[[Array], Any], items: Array, mesh: Mesh | None) -> Any:
     """``function(items [S, ...])``, arrays [S, ...], of which each device does its share and hears the others'."""
-    return gather(function(share(items, mesh)), items.shape[0], mesh)
+    return gather(function(share(items, mesh, "edge")), items.shape[0], mesh)
 
 
 def added(tree: Any, mesh: Mesh | None) -> Any:
-    """The sum over the devices; inside :func:`everywhere`."""
+    """The sum over the devices."""
     return tree if mesh is None else jax.lax.psum(tree, CLIENTS)
 
 

@@ -16,7 +16,7 @@ from fedjax_fair.availability import Available, PerClient, always
 from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
 from fedjax_fair.defences import check_descends
-from fedjax_fair.devices import added, as_mesh, everywhere, gather, replicate, share
+from fedjax_fair.devices import added, as_mesh, everywhere, gather, part, replicate, share
 from fedjax_fair.failures import drop_coefficients, drop_failures, finite, zeroed
 from fedjax_fair.faults import Fault, check_faults, misreport, misreport_losses
 from fedjax_fair.models import as_model
@@ -129,7 +129,7 @@ def simulation(
     weigh, update = setup.computing("highest", method.aggregator.weigh), setup.computing("highest", server.update)
     largest, largest_validation = int(data.sizes.max()), int(np.asarray(data.validation.size).max())
     equal = bool((data.sizes == largest).all())  # then the number of local steps is static
-    block = setup.choose_block(client_block, selector.cohort, shapes, data.sizes)
+    block = setup.choose_block(client_block, part(selector.cohort, mesh), shapes, data.sizes)
 
     def scores(params: Params, x: Any, y: Array) -> tuple[Array, Array]:
         outputs = net.apply(params, x, None)
@@ -199,7 +199,7 @@ def simulation(
         ids, chosen = setup.check_ids(selector.select(state.selector, select_key, context), selector.cohort)
         known = setup.valid_ids(ids, data.n_clients)
         ids = jnp.clip(ids, 0, data.n_clients - 1)
-        updates, trace = train_cohort(state.params, data, share(ids, mesh), train_key, state.round)
+        updates, trace = train_cohort(state.params, data, share(ids, mesh, "edge"), train_key, state.round)
         trace = gather(trace, selector.cohort, mesh)
         everybodys = gather(updates, selector.cohort, mesh)  # nothing, where nobody reads them
         accuracy = signals.cohort(

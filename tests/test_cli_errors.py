@@ -90,7 +90,7 @@ WRONG = {
     "a setting of the median": (["--defence", "median:share=.5"], "median takes no settings, got 'share'"),
     "probability": (["--available", "1.5"], r"available must be in \(0, 1\], got 1.5"),
     "nobody": (["--available", "0"], r"available must be in \(0, 1\], got 0"),
-    "devices": (["--devices", "64"], "devices must be from 1 to the 1 that JAX sees, got 64; for more, "),
+    "devices": (["--devices", "64"], "devices must be from 1 to the 1 that JAX sees, got 64; jax.config"),
     "no checkpoint": (["--checkpoint-every", "5"], "checkpoint_every needs checkpoint, a folder, got none"),
     "resume with a flag": (
         ["--resume", "x", "--rounds", "5"],

@@ -21,7 +21,7 @@ import fedjax_fair as ff
 
 RULES = ("fedavg", "fedmaba", "aaggff_d", "fedmgda_plus")
 
-CASES = 3 * len(RULES) + 2
+CASES = 3 * len(RULES) + 3
 
 PROGRAM = """
 import sys; sys.path.insert(0, {tests!r})
@@ -42,7 +42,7 @@ def logistic(name, cohort, devices):
     return ff.simulation(
         toy.linear,
         data,
-        aggregator=ff.registry.make_rule(name, {}, learning_rate=0.05),
+        aggregator=rule(name),
         selector=ff.uniform(cohort),
         trainer=ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=3),
         devices=devices,
@@ -69,6 +69,7 @@ def deep_init(key, x):
     first, last = jax.random.split(key)
     return {
         "in": jax.random.normal(first, (x.shape[-1], 16), x.dtype),
+        "nothing": jnp.zeros((0, 3), x.dtype),
         "out": toy.linear_init(last, jnp.ones((1, 16), x.dtype)),
     }
 
@@ -77,12 +78,19 @@ def deep_apply(params, x):
     return toy.linear_apply(params["out"], jax.nn.relu(x @ params["in"]))
 
 
-def deep(name, devices, dtype):
-    data = toy.federation(sizes=(8,) * 12, dtype=dtype)
+def rule(name):
+    return ff.registry.make_rule(name, {}, learning_rate=0.05)
+
+
+def alike(dtype):
+    return toy.federation(sizes=(8,) * 12, dtype=dtype)
+
+
+def deep(rule, devices, data):
     return ff.simulation(
         (deep_init, deep_apply),
         data,
-        aggregator=ff.registry.make_rule(name, {}, learning_rate=0.05),
+        aggregator=rule,
         trainer=ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=4),
         devices=devices,
     )
@@ -94,16 +102,29 @@ def played(sim, rounds):
     return {"params": np.concatenate(leaves), "coef": history.coef, "ids": history.ids, "loss": history.loss}
 
 
+def swept(devices):
+    """Two settings from two seeds in one program."""
+    data = alike(np.float32)
+
+    def build(alpha):
+        return deep(ff.fedmaba(alpha=alpha), devices, data)
+
+    runs = ff.sweep(build, {"alpha": [0.2, 0.7]}, seeds=2, rounds=3).runs
+    histories = [history for point in runs.values() for history in point]
+    return {name: np.stack([getattr(h, name) for h in histories]) for name in ("coef", "ids", "loss", "accuracy")}
+
+
 def results(devices):
     """Everything that must not depend on the devices."""
     found = {}
     for name, cohort in [(name, 8) for name in RULES] + [("fedmaba", 5)]:
         found[f"{name} {cohort}"] = played(logistic(name, cohort, devices), 50)
     found["troubled"] = played(troubled(devices), 50)
+    found["swept"] = swept(devices)
     for name in RULES:
-        found[f"mlp 32 {name}"] = played(deep(name, devices, np.float32), 1)
+        found[f"mlp 32 {name}"] = played(deep(rule(name), devices, alike(np.float32)), 1)
         with jax.enable_x64(True):
-            found[f"mlp 64 {name}"] = played(deep(name, devices, np.float64), 20)
+            found[f"mlp 64 {name}"] = played(deep(rule(name), devices, alike(np.float64)), 20)
     return {f"{case} {name}": value for case, values in found.items() for name, value in values.items()}
 
 
@@ -159,7 +180,8 @@ import jax, re
 import fedjax_fair as ff
 jax.config.update("jax_num_cpu_devices", 2)  # importing the package has not settled it
 import test_devices as t
-for sim in (t.deep("fedavg", 2, "float32"), t.deep("fedmgda_plus", 2, "float32")):
+for name in ("fedavg", "fedmgda_plus"):
+    sim = t.deep(t.rule(name), 2, t.alike("float32"))
     state = jax.eval_shape(sim.init, jax.random.key(0))
     text = jax.jit(sim.step).lower(state, sim.data).compile().as_text()
     print(*re.findall(r"= (\w+\[[0-9,]*\])\S* all-gather", text))
@@ -188,7 +210,7 @@ def test_a_mesh_of_one_device_is_no_different():
     ("devices", "sentence"),
     [
         (0, "devices must be from 1 to the 1 that JAX sees, got 0"),
-        (64, "devices must be from 1 to the 1 that JAX sees, got 64; for more, jax.config.update('jax_num_cpu_dev"),
+        (64, "devices must be from 1 to the 1 that JAX sees, got 64; jax.config.update('jax_num_cpu_devices'"),
         ("all", "devices must be a number of devices or a jax.sharding.Mesh, got 'all'"),
         (True, "devices must be a number of devices or a jax.sharding.Mesh, got True"),
         (Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b")), "devices must be a mesh of one axis, got"),
