@@ -109,7 +109,7 @@ def split_cpu(devices: int) -> None:
     import jax
 
     flags = os.environ.get("XLA_FLAGS", "")
-    if devices == 1 or "xla_force_host_platform_device_count" in flags or "JAX_NUM_CPU_DEVICES" in os.environ:
+    if devices < 2 or "xla_force_host_platform_device_count" in flags or "JAX_NUM_CPU_DEVICES" in os.environ:
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     jax.config.update("jax_num_cpu_devices", min(devices, cores))

@@ -12,6 +12,7 @@ from fedjax_fair.availability import always, bernoulli
 from fedjax_fair.checks import check_choice, check_count, check_range
 from fedjax_fair.config import Experiment, factories, settings_for
 from fedjax_fair.data import FederatedData
+from fedjax_fair.devices import as_mesh
 from fedjax_fair.entries import Entry, parse, parse_axis, parse_rule
 from fedjax_fair.faults import Fault
 from fedjax_fair.grid import extremes
@@ -94,12 +95,14 @@ def prepare_sweep(experiment: Experiment, rule: str, grid: tuple[str, ...]) -> G
         points[name] = values
     if not points:
         raise ValueError("grid needs a setting and its values, such as --grid q=.1,1.,5., got nothing")
+    as_mesh(experiment.devices)
     ground = lay_ground(experiment, [entry._replace(settings=entry.settings | own(points, entry.rule, first=True))])
 
     def build(**point: Any) -> Simulation:
         theirs = {name: value for name, value in point.items() if name in SWEPT}
         mine = entry._replace(settings=entry.settings | own(point, entry.rule))
-        return simulate(ground, dataclasses.replace(experiment, **theirs), mine)
+        # The devices are for the runs.
+        return simulate(ground, dataclasses.replace(experiment, **theirs, devices=1), mine)
 
     for point in extremes(points):
         build(**point)

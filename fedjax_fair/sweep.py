@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from fedjax_fair import checkpoint as checkpoints
 from fedjax_fair.checkpoint import Keeper
 from fedjax_fair.checks import check_count
+from fedjax_fair.devices import as_mesh
 from fedjax_fair.grid import Point, check_names, extremes, groups, label, numbered, values_of
 from fedjax_fair.history import History, after, join
 from fedjax_fair.run import as_key, asked_to_stop, bar, blank, check_keeping, chunks
@@ -47,6 +49,7 @@ def sweep(
     rounds: int = 100,
     eval_every: int = 10,
     side_by_side: int | str | None = "auto",
+    devices: int | Mesh = 1,
     chunk: int | None = None,
     progress: bool | str | None = None,
     checkpoint: str | Path | None = None,
@@ -70,8 +73,10 @@ def sweep(
       seeds: how many (0, 1, ...), or a list of seeds or JAX keys.
       rounds: of every run.
       eval_every: rounds between evaluations.
-      side_by_side: how many runs are vmapped at a time: None for all, 1 for one after another. "auto": one after
-        another on a CPU with a model of more than 20,000 parameters, else all.
+      side_by_side: how many runs are vmapped at a time on a device: None for all, 1 for one after another. "auto":
+        one after another on a CPU with a model of more than 20,000 parameters, else all.
+      devices: how many of JAX's devices the runs are shared out over, or a mesh of one axis. Each device plays runs
+        of its own, and nothing travels; ``build`` then leaves the clients on one device.
       chunk: as in ``run``.
       progress: as in ``run``.
       checkpoint: a folder to keep all runs in, as in ``run``; the same sweep goes on from it. Every program (one
@@ -87,7 +92,7 @@ def sweep(
     check_count("rounds", rounds)
     gap = min(check_count("eval_every", eval_every), rounds)
     chunk = check_keeping(checkpoint, every, gap, chunk)
-    keys = _keys(seeds)
+    keys, mesh = _keys(seeds), as_mesh(devices)
     axes = {name: values_of(name, values) for name, values in grid.items()}
     points = [dict(zip(axes, combination)) for combination in itertools.product(*axes.values())]
     swept = tuple(name for name, values in axes.items() if all(isinstance(v, float) for v in values))
@@ -96,9 +101,11 @@ def sweep(
         sim = build(**point)
         if not isinstance(sim, Simulation):
             raise ValueError(f"build must return an ff.simulation(...), got {type(sim).__name__}")
+        if mesh is not None and len(jax.tree.leaves(sim.data)[0].devices()) > 1:
+            raise ValueError("devices share out the sweep's runs, or build's clients, got both")
 
     programs = [
-        program_of(build, static, [(i, points[i]) for i in members], swept, keys, side_by_side)
+        program_of(build, static, [(i, points[i]) for i in members], swept, keys, side_by_side, mesh)
         for static, members in groups(points, swept)
     ]
     keepers: list[Keeper | None] = [None] * len(programs)

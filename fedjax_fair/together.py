@@ -1,4 +1,4 @@
-"""Runs that share a program: compiled once, and played side by side or one after another."""
+"""Runs that share a program: compiled once, and played side by side or one after another, on one device or more."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedjax_fair.checks import check_count
+from fedjax_fair.devices import CLIENTS, part
 from fedjax_fair.grid import Point, label
 from fedjax_fair.run import play
 from fedjax_fair.types import Simulation
@@ -45,9 +47,11 @@ def program_of(
     swept: tuple[str, ...],
     keys: Any,
     side_by_side: int | str | None,
+    mesh: Mesh | None,
 ) -> Program:
     """Of ``members``, the points that share a program with their places in the grid, from every key."""
     owners, sim = [i for i, _ in members for _ in keys], build(**members[0][1])
+    width = _width(side_by_side, sim, part(len(owners), mesh))
     values = {name: [point[name] for _, point in members] for name in swept}
     return Program(
         name=label(dict(static)),
@@ -56,16 +60,22 @@ def program_of(
         numbers={name: jnp.repeat(jnp.asarray(mine), len(keys)) for name, mine in values.items()},
         keys=keys[jnp.tile(jnp.arange(len(keys)), len(members))],
         owners=owners,
-        call={"build": build, "static": static, "width": _width(side_by_side, sim, len(owners))},
+        call={"build": build, "static": static, "width": width, "mesh": mesh},
     )
 
 
-@partial(jax.jit, static_argnames=("build", "static", "width"))
-def _start(keys: Any, numbers: Any, *, build: Build, static: tuple, width: int | None) -> Any:
-    return _each(lambda key, mine: build(**dict(static), **mine).init(key), width, keys, numbers)
+STATIC = ("build", "static", "width", "mesh")
 
 
-@partial(jax.jit, static_argnames=("build", "static", "width", "evaluations", "every"), donate_argnames="states")
+@partial(jax.jit, static_argnames=STATIC)
+def _start(keys: Any, numbers: Any, *, build: Build, static: tuple, width: int | None, mesh: Mesh | None) -> Any:
+    def one(_: Any, key: Any, mine: Point) -> Any:
+        return build(**dict(static), **mine).init(key)
+
+    return _each(one, width, mesh, None, keys, numbers)
+
+
+@partial(jax.jit, static_argnames=(*STATIC, "evaluations", "every"), donate_argnames="states")
 def go_on(
     states: Any,
     numbers: Any,
@@ -74,24 +84,41 @@ def go_on(
     build: Build,
     static: tuple,
     width: int | None,
+    mesh: Mesh | None,
     evaluations: int,
     every: int,
 ) -> Any:
     """Some rounds of every run: the states after them, which take the place of those given, and the records."""
 
-    def one(state: Any, mine: Point) -> Any:
+    def one(data: Any, state: Any, mine: Point) -> Any:
         sim = build(**dict(static), **mine)
         of_sim = partial(play, step=sim.step, evaluate=sim.evaluate, deploy=sim.deploy)
         return of_sim(state, data, evaluations=evaluations, every=every)
 
-    return _each(one, width, states, numbers)
+    states, record = _each(one, width, mesh, data, states, numbers)
+    if mesh is not None:  # every process hears of all runs
+        record = jax.lax.with_sharding_constraint(record, NamedSharding(mesh, PartitionSpec()))
+    return states, record
 
 
-def _each(one: Callable, width: int | None, *stacked: Any) -> Any:
-    """``one`` of every run, ``width`` side by side."""
-    if width is None:
-        return jax.vmap(one)(*stacked)
-    return jax.lax.map(lambda run: one(*run), stacked, batch_size=None if width == 1 else width)
+def _each(one: Callable, width: int | None, mesh: Mesh | None, shared: Any, *stacked: Any) -> Any:
+    """``one(shared, ...)`` of every run, ``width`` side by side on each device."""
+
+    def some(shared: Any, stacked: Any) -> Any:
+        if width is None:
+            return jax.vmap(partial(one, shared))(*stacked)
+        return jax.lax.map(lambda run: one(shared, *run), stacked, batch_size=None if width == 1 else width)
+
+    if mesh is None:
+        return some(shared, stacked)
+    runs = jax.tree.leaves(stacked)[0].shape[0]
+    filled = jnp.minimum(jnp.arange(part(runs, mesh) * mesh.size), runs - 1)
+    its_own = PartitionSpec(CLIENTS)
+    # A run's carry begins the same on all devices, and ends device by device.
+    out = jax.shard_map(some, mesh=mesh, in_specs=(PartitionSpec(), its_own), out_specs=its_own, check_vma=False)(
+        shared, jax.tree.map(lambda leaf: leaf[filled], stacked)
+    )
+    return jax.tree.map(lambda leaf: leaf[:runs], out)
 
 
 def _width(side_by_side: int | str | None, sim: Simulation, runs: int) -> int | None:

@@ -57,6 +57,7 @@ def train_grid(plan: Grid, folder: Path, command: list[str]) -> None:
         rounds=experiment.rounds,
         eval_every=experiment.eval_every,
         progress=shows_progress(plan) and f"{points} points x {seeds} seeds",
+        devices=experiment.devices,
         checkpoint=experiment.checkpoint,
         every=experiment.checkpoint_every,
     )

@@ -181,15 +181,16 @@ def test_a_setting_of_something_unused_is_remarked_on(tmp_path, capsys):
     assert "afl.lr has no effect" not in printed
 
 
-def test_a_cpu_is_as_many_devices_as_it_is_asked_for_and_has_cores(tmp_path):
+@pytest.mark.parametrize("command", [["run"], ["sweep", "--grid", "lr=.05,.1"]], ids=["run", "sweep"])
+def test_a_cpu_is_as_many_devices_as_it_is_asked_for_and_has_cores(command, tmp_path):
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def call(devices: int) -> subprocess.CompletedProcess:
         flags = [*SMALL, "--seeds", "1", "--devices", str(devices), "--out", str(tmp_path / str(devices))]
-        command = [sys.executable, "-m", "fedjax_fair", "run", *flags]
+        words = [sys.executable, "-m", "fedjax_fair", *command, *flags]
         unsaid = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
         environment = unsaid | {"JAX_PLATFORMS": "cpu"}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
 
     for devices in (1, cores):
         done = call(devices)

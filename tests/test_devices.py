@@ -21,7 +21,7 @@ import fedjax_fair as ff
 
 RULES = ("fedavg", "fedmaba", "aaggff_d", "fedmgda_plus")
 
-CASES = 3 * len(RULES) + 3
+CASES = 3 * len(RULES) + 4
 
 PROGRAM = """
 import sys; sys.path.insert(0, {tests!r})
@@ -102,15 +102,15 @@ def played(sim, rounds):
     return {"params": np.concatenate(leaves), "coef": history.coef, "ids": history.ids, "loss": history.loss}
 
 
-def swept(devices):
-    """Two settings from two seeds in one program."""
+def swept(clients, runs):
+    """Two settings from two seeds in one program, over so many devices by clients or by runs."""
     data = alike(np.float32)
 
     def build(alpha):
-        return deep(ff.fedmaba(alpha=alpha), devices, data)
+        return deep(ff.fedmaba(alpha=alpha), clients, data)
 
-    runs = ff.sweep(build, {"alpha": [0.2, 0.7]}, seeds=2, rounds=3).runs
-    histories = [history for point in runs.values() for history in point]
+    found = ff.sweep(build, {"alpha": [0.2, 0.7]}, seeds=2, rounds=3, devices=runs)
+    histories = [history for point in found.histories for history in point]
     return {name: np.stack([getattr(h, name) for h in histories]) for name in ("coef", "ids", "loss", "accuracy")}
 
 
@@ -120,7 +120,8 @@ def results(devices):
     for name, cohort in [(name, 8) for name in RULES] + [("fedmaba", 5)]:
         found[f"{name} {cohort}"] = played(logistic(name, cohort, devices), 50)
     found["troubled"] = played(troubled(devices), 50)
-    found["swept"] = swept(devices)
+    found["swept clients"] = swept(devices, 1)
+    found["swept runs"] = swept(1, devices)
     for name in RULES:
         found[f"mlp 32 {name}"] = played(deep(rule(name), devices, alike(np.float32)), 1)
         with jax.enable_x64(True):
@@ -185,6 +186,10 @@ for name in ("fedavg", "fedmgda_plus"):
     state = jax.eval_shape(sim.init, jax.random.key(0))
     text = jax.jit(sim.step).lower(state, sim.data).compile().as_text()
     print(*re.findall(r"= (\w+\[[0-9,]*\])\S* all-gather", text))
+try:
+    t.swept(2, 2)
+except ValueError as error:
+    print(error)
 """
 
 
@@ -194,9 +199,10 @@ def test_updates_travel_only_where_a_rule_reads_them_all():
     done = subprocess.run(
         [sys.executable, "-c", text], env=environment(), check=True, capture_output=True, text=True
     )
-    fedavg, fedmgda_plus = done.stdout.splitlines()
+    fedavg, fedmgda_plus, both = done.stdout.splitlines()
     assert fedavg == "pred[12]"
     assert {"f32[12,4,16]", "f32[12,16,3]", "f32[12,12]"} < set(fedmgda_plus.split())
+    assert both == "devices share out the sweep's runs, or build's clients, got both"
 
 
 def test_a_mesh_of_one_device_is_no_different():

@@ -89,6 +89,12 @@ def test_whole_numbers_among_floats_are_floats():
     assert_allclose(done.histories[0][0].coef, 1 / 3, rtol=1e-6)  # no step, no preference
 
 
+def test_a_mesh_of_one_device_is_no_different():
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("anything",))
+    one, other = (play(grid={"lr": [0.05, 0.3]}, devices=devices).histories for devices in (1, mesh))
+    jax.tree.map(functools.partial(assert_allclose, rtol=2e-5, atol=2e-6), one, other)
+
+
 def test_seeds_may_be_keys_and_the_grid_empty():
     keys = [jax.random.key(5), 6]
     done = play(grid={}, seeds=keys)
@@ -127,6 +133,7 @@ def test_the_numbers_are_checked_before_anything_is_compiled():
         ({"grid": {}, "seeds": []}, "seeds must be a number or a list of seeds or keys, got an empty list"),
         ({"grid": {}, "seeds": ["a"]}, r"key must be one jax\.random\.key"),
         ({"grid": {}, "side_by_side": 0}, "side_by_side must be at least 1, got 0"),
+        ({"grid": {}, "devices": 64}, "devices must be from 1 to the 1 that JAX sees, got 64"),
         ({"grid": {}, "rounds": 0}, "rounds must be at least 1, got 0"),
     ],
 )
