@@ -72,7 +72,7 @@ class Experiment:
     defence: str = "none"
     """What the server does about it, likewise: clip_losses:factor=3, clip_updates:max_norm=1, median, ..."""
     devices: int = 1
-    """How many of JAX's devices a round's clients, or a sweep's runs, are shared out over; else a CPU's cores."""
+    """How many of JAX's devices a round's clients, or a sweep's runs, are shared out over, or of a CPU's cores."""
     checkpoint: Path | None = None
     """Keep all that is computed in this folder while training; --resume FOLDER goes on."""
     checkpoint_every: int | None = None

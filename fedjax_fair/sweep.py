@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from fedjax_fair import checkpoint as checkpoints
 from fedjax_fair.checkpoint import Keeper
 from fedjax_fair.checks import check_count
-from fedjax_fair.devices import as_mesh
+from fedjax_fair.devices import as_mesh, replicate
 from fedjax_fair.grid import Point, check_names, extremes, groups, label, numbered, values_of
 from fedjax_fair.history import History, after, join
 from fedjax_fair.run import as_key, asked_to_stop, bar, blank, check_keeping, chunks
@@ -75,8 +75,9 @@ def sweep(
       eval_every: rounds between evaluations.
       side_by_side: how many runs are vmapped at a time on a device: None for all, 1 for one after another. "auto":
         one after another on a CPU with a model of more than 20,000 parameters, else all.
-      devices: how many of JAX's devices the runs are shared out over, or a mesh of one axis. Each device plays runs
-        of its own, and nothing travels; ``build`` then leaves the clients on one device.
+      devices: how many of JAX's devices the runs of a program are shared out over, or a mesh of one axis. Each
+        plays runs of its own, and they meet between chunks; ``build`` must leave the clients on one device. Where
+        the devices do not divide the runs, some play the last one again.
       chunk: as in ``run``.
       progress: as in ``run``.
       checkpoint: a folder to keep all runs in, as in ``run``; the same sweep goes on from it. Every program (one
@@ -134,9 +135,12 @@ def _train(
     """One history per run, as ``run`` makes it: from the keeper's checkpoint on, and with new ones."""
     runs, states, began = range(len(program.owners)), program.start(), 0
     past: list[History] = []
+    mesh = program.call["mesh"]
+    data, numbers = replicate((program.sim.data, program.numbers), mesh)
     if keeper is not None and (found := keeper.load(states, blank(program.sim))):
-        began, states, stacked = found
+        began, kept_states, stacked = found
         past = [_of(r, stacked) for r in runs]
+        states = kept_states if mesh is None else jax.tree.map(_where, kept_states, states)
     pieces: list[tuple[np.ndarray, Any]] = []
     played = kept = began
     advance(began * len(runs))
@@ -146,7 +150,6 @@ def _train(
         return [*map(after, past, now)] if past and pieces else now
 
     for evaluations, length in cuts(began):
-        data, numbers = program.sim.data, program.numbers
         states, record = go_on(states, numbers, data, evaluations=evaluations, every=length, **program.call)
         pieces.append((np.full(evaluations, length), jax.device_get(record)))
         played += evaluations * length
@@ -163,6 +166,11 @@ def _train(
     return so_far()
 
 
+def _where(new: Any, old: Any) -> Any:
+    """An array on the devices that another one is on."""
+    return jax.device_put(new, old.sharding)
+
+
 def _of(r: int, stacked: Any) -> Any:
     """One run's part."""
     return jax.tree.map(lambda a: a[r], stacked)
@@ -171,7 +179,9 @@ def _of(r: int, stacked: Any) -> Any:
 def _keeper(program: Program, place: Path, settings: Mapping[str, Any]) -> Keeper:
     """A program's place on disk; refused before anything is trained where it holds another sweep's."""
     grid = {f"grid[{name!r}]": values for name, values in program.values.items()}
-    settings = {**grid, **settings, "side_by_side": program.call["width"]}
+    mesh = program.call["mesh"]
+    settings = {**grid, **settings, "devices": 1 if mesh is None else mesh.size}
+    settings["side_by_side"] = program.call["width"]
     found = checkpoints.keeper(place, checkpoints.describe(program.sim, program.start(), settings))
     found.check()
     return found

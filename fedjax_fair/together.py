@@ -27,9 +27,10 @@ class Program(NamedTuple):
     values: dict[str, list[float]]
     """Of every swept setting, point by point."""
     numbers: dict[str, Any]
-    """The same, f[R], run by run; the seeds of a point are neighbours."""
+    """The same, f[R'], run by run; the seeds of a point are neighbours. R' is R filled up with the last run to what
+    the devices divide."""
     keys: Any
-    """[R]"""
+    """[R']"""
     owners: list[int]
     """The point of each run, [R]."""
     call: dict[str, Any]
@@ -53,12 +54,14 @@ def program_of(
     owners, sim = [i for i, _ in members for _ in keys], build(**members[0][1])
     width = _width(side_by_side, sim, part(len(owners), mesh))
     values = {name: [point[name] for _, point in members] for name in swept}
+    slots = jnp.arange(len(owners) if mesh is None else part(len(owners), mesh) * mesh.size)
+    runs = jnp.minimum(slots, len(owners) - 1)
     return Program(
         name=label(dict(static)),
         sim=sim,
         values=values,
-        numbers={name: jnp.repeat(jnp.asarray(mine), len(keys)) for name, mine in values.items()},
-        keys=keys[jnp.tile(jnp.arange(len(keys)), len(members))],
+        numbers={name: jnp.asarray(mine)[runs // len(keys)] for name, mine in values.items()},
+        keys=keys[runs % len(keys)],
         owners=owners,
         call={"build": build, "static": static, "width": width, "mesh": mesh},
     )
@@ -111,14 +114,9 @@ def _each(one: Callable, width: int | None, mesh: Mesh | None, shared: Any, *sta
 
     if mesh is None:
         return some(shared, stacked)
-    runs = jax.tree.leaves(stacked)[0].shape[0]
-    filled = jnp.minimum(jnp.arange(part(runs, mesh) * mesh.size), runs - 1)
-    its_own = PartitionSpec(CLIENTS)
-    # A run's carry begins the same on all devices, and ends device by device.
-    out = jax.shard_map(some, mesh=mesh, in_specs=(PartitionSpec(), its_own), out_specs=its_own, check_vma=False)(
-        shared, jax.tree.map(lambda leaf: leaf[filled], stacked)
-    )
-    return jax.tree.map(lambda leaf: leaf[:runs], out)
+    everybodys, its_own = PartitionSpec(), PartitionSpec(CLIENTS)  # the mesh's one axis carries runs here
+    split = jax.shard_map(some, mesh=mesh, in_specs=(everybodys, its_own), out_specs=its_own, check_vma=False)
+    return split(shared, stacked)
 
 
 def _width(side_by_side: int | str | None, sim: Simulation, runs: int) -> int | None:

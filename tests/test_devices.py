@@ -86,9 +86,9 @@ def alike(dtype):
     return toy.federation(sizes=(8,) * 12, dtype=dtype)
 
 
-def deep(rule, devices, data):
+def deep(rule, devices, data, model=(deep_init, deep_apply)):
     return ff.simulation(
-        (deep_init, deep_apply),
+        model,
         data,
         aggregator=rule,
         trainer=ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=4),
@@ -103,13 +103,14 @@ def played(sim, rounds):
 
 
 def swept(clients, runs):
-    """Two settings from two seeds in one program, over so many devices by clients or by runs."""
+    """Three settings from three seeds in one program, over so many devices by clients or by runs."""
     data = alike(np.float32)
 
     def build(alpha):
-        return deep(ff.fedmaba(alpha=alpha), clients, data)
+        return deep(ff.fedmaba(alpha=alpha), clients, data, toy.linear)
 
-    found = ff.sweep(build, {"alpha": [0.2, 0.7]}, seeds=2, rounds=3, devices=runs)
+    settings = {"side_by_side": 2, "rounds": 3, "eval_every": 1, "chunk": 1}
+    found = ff.sweep(build, {"alpha": [0.2, 0.5, 0.7]}, seeds=3, devices=runs, **settings)
     histories = [history for point in found.histories for history in point]
     return {name: np.stack([getattr(h, name) for h in histories]) for name in ("coef", "ids", "loss", "accuracy")}
 
