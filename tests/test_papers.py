@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from importlib import import_module
 
 import jax
@@ -80,6 +81,65 @@ def test_what_was_trained_is_not_trained_again(tmp_path):
     assert played == []
     assert again == first
     assert len(histories["two"]) == 2
+
+
+def test_another_machine_goes_on_from_the_evaluations_alone(tmp_path):
+    """What ended is read from its ``.npz``: accuracy and loss, bit for bit, without the checkpoint."""
+    place = tmp_path / "parts"
+    first, histories = common.play(rows(), place, seeds=2, rounds=4, eval_every=2)
+    for checkpoint in place.glob("*/seed-*/"):
+        shutil.rmtree(checkpoint)
+    (place / "two" / "seed-1.npz").unlink()
+    with rounds_played() as played:
+        again, read = common.play(rows(), place, seeds=2, rounds=4, eval_every=2)
+    assert sum(played) == 4  # the run that is missing, no other
+    assert again == first
+    for name, of_seeds in histories.items():
+        for one, other in zip(of_seeds, read[name], strict=True):
+            jax.tree.map(np.testing.assert_array_equal, one.scores, other.scores)
+            np.testing.assert_array_equal(one.rounds, [2, 4])
+            np.testing.assert_array_equal(other.rounds, [2, 4])
+
+
+def test_evaluations_of_another_length_are_not_taken(tmp_path):
+    common.play(rows(), tmp_path / "parts", seeds=1, rounds=4, eval_every=2)
+    with pytest.raises(
+        ValueError, match=r"seed-0.npz is of a run with .*'rounds': 4.*, this study has .*'rounds': 6"
+    ):
+        common.play(rows(), tmp_path / "parts", seeds=1, rounds=6, eval_every=2)
+
+
+def test_a_table_is_there_while_its_study_is_under_way(tmp_path, monkeypatch):
+    """Cut off before the third of four runs: two are in the table; a finished table stays until the next is."""
+    settings = {"quick": False, "seeds": 2, "rounds": 2}
+    columns = {"accuracy": common.Column("acc %")}
+    run, calls = ff.run, iter(range(2))
+
+    def cut_off(*args, **how):
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return run(*args, **how)
+
+    monkeypatch.setattr(ff, "run", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        common.tabulate(rows(), tmp_path, "study", columns, settings)
+    monkeypatch.setattr(studies, "RESULTS", tmp_path)
+    assert studies.status("study") == "under way: 2 of 4 runs"
+    lines = (tmp_path / "study.md").read_text().splitlines()
+    assert re.fullmatch(r"\| one, a \| [\d.]+ ± [\d.]+ \[61.2\] \|", lines[2])
+    assert lines[3] == "| two | |"
+    assert lines[-1] == "2 of 4 runs."
+
+    monkeypatch.setattr(ff, "run", run)
+    common.tabulate(rows(), tmp_path, "study", columns, settings)
+    assert studies.status("study") == "2 seeds x 2 rounds"
+    finished = (tmp_path / "study.json").read_text()
+    (tmp_path / "study.parts" / "two" / "seed-0.npz").unlink()
+    shutil.rmtree(tmp_path / "study.parts" / "two" / "seed-0")
+    monkeypatch.setattr(ff, "run", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        common.tabulate(rows(), tmp_path, "study", columns, settings)
+    assert (tmp_path / "study.json").read_text() == finished
 
 
 def test_the_statistic_is_the_mean_over_the_last_ten_evaluations_and_the_best_one():

@@ -1,6 +1,7 @@
 """What the studies share: rows of a table, seeds, resuming, the statistic, and the files that are left behind."""
 
 import functools
+import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ import numpy as np
 
 import fedjax_fair as ff
 from fedjax_fair.results import about, to_json, write_atomically
+from fedjax_fair.types import Evaluation
 
 Measured = dict[str, float]
 Found = dict[str, list[Measured]]
@@ -67,27 +69,100 @@ def play(
     rounds: int,
     eval_every: int = 10,
     measure: Callable[[ff.History], Measured] = last_ten,
+    so_far: Callable[[Found], None] = lambda found: None,
 ) -> tuple[Found, dict[str, list[ff.History]]]:
-    """Train every row from every seed, with checkpoints in ``place``: called again, it goes on where it stopped."""
-    found: Found = {}
-    histories: dict[str, list[ff.History]] = {}
+    """Train every row from every seed; called again, it goes on where it stopped.
+
+    ``place`` holds a checkpoint of every run and, of those that have ended, the evaluations: ``ROW/seed-0.npz``,
+    small enough to be committed, so that another machine can go on with a study of hours. ``so_far`` is told what
+    has been measured before each run that is still to be trained.
+    """
+    asked = {"rounds": rounds, "eval_every": eval_every}
+    folders = {row.name: place / re.sub(r"[^\w.,=@-]+", "_", row.name) for row in rows}
+    runs: dict[str, dict[int, ff.History]] = {}
     for row in rows:
-        for seed in range(seeds):
-            folder = place / re.sub(r"[^\w.,=@-]+", "_", row.name) / f"seed-{seed}"
+        kept = {seed: load_evaluations(folders[row.name] / f"seed-{seed}.npz", asked) for seed in range(seeds)}
+        runs[row.name] = {seed: history for seed, history in kept.items() if history is not None}
+
+    def found() -> Found:
+        return {name: [measure(h) for _, h in sorted(of.items())] for name, of in runs.items() if of}
+
+    for row in rows:
+        for seed in sorted(set(range(seeds)) - set(runs[row.name])):
+            so_far(found())
+            folder = folders[row.name] / f"seed-{seed}"
             _, history = ff.run(row.build(seed), seed, rounds, eval_every=eval_every, checkpoint=folder)
-            histories.setdefault(row.name, []).append(history)
-            found.setdefault(row.name, []).append(measure(history))
-        means = {name: np.mean([seed[name] for seed in found[row.name]]) for name in found[row.name][0]}
+            runs[row.name][seed] = save_evaluations(folder.with_name(f"{folder.name}.npz"), history, asked)
+        told = found()[row.name]
+        means = [f"{name} {np.mean([seed[name] for seed in told]):.4g}" for name in told[0]]
         jax.clear_caches()  # a process may hold only so many programs, and no two rows share any
-        told = ", ".join(f"{name} {value:.4g}" for name, value in means.items()) or "trained"
-        print(f"{row.name}: {told}", flush=True)
-    return found, histories
+        print(f"{row.name}: {', '.join(means) or 'trained'}", flush=True)
+    return found(), {name: [history for _, history in sorted(of.items())] for name, of in runs.items()}
+
+
+def save_evaluations(path: Path, history: ff.History, asked: Mapping[str, int]) -> ff.History:
+    """Write what a run was asked for, by which commit, and its evaluations; return it with nothing else."""
+    arrays = {f"{split}/{f}": a for split, scores in history.scores.items() for f, a in scores._asdict().items()}
+    about_run = json.dumps({**asked, "commit": about("")["commit"]})
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, about=np.array(about_run), rounds=history.rounds, **arrays)
+    write_atomically(path, buffer.getvalue())
+    return _scored(history.rounds, dict(history.scores))
+
+
+def load_evaluations(path: Path, asked: Mapping[str, int]) -> ff.History | None:
+    """The evaluations of a run that has ended; None where it has not.
+
+    Raises:
+      ValueError: they are of a run that was asked for something else.
+    """
+    if not path.exists():
+        return None
+    with np.load(path) as kept:
+        was = {name: json.loads(str(kept["about"]))[name] for name in asked}
+        if was != asked:
+            raise ValueError(f"{path} is of a run with {was}, this study has {asked}: remove it to train again")
+        splits = dict.fromkeys(name.split("/")[0] for name in kept.files if "/" in name)
+        scores = {s: Evaluation(*(kept[f"{s}/{field}"] for field in Evaluation._fields)) for s in splits}
+        return _scored(kept["rounds"], scores)
+
+
+def _scored(rounds: np.ndarray, scores: dict[str, Evaluation]) -> ff.History:
+    """A history of evaluations alone."""
+    none = np.zeros((0, 0))
+    return ff.History(rounds, scores, none, none, none, None, np.zeros(0), np.zeros(0))
+
+
+def tabulate(
+    rows: Sequence[Row],
+    out: Path,
+    name: str,
+    columns: Mapping[str, Column],
+    settings: Mapping[str, Any],
+    **how: Any,
+) -> None:
+    """Play the rows and write their table; before every run the table so far, with the number of its ``runs``."""
+    seeds, rounds = settings["seeds"], settings["rounds"]
+
+    def write_so_far(found: Found) -> None:
+        there = settings_of(out / f"{name}.json")
+        if found and (there is None or "runs" in there):  # a finished table stays until the next is finished
+            done = f"{sum(map(len, found.values()))} of {seeds * len(rows)}"
+            keep(
+                out, name, {**settings, "runs": done}, rows, found, f"{table(rows, found, columns)}\n{done} runs.\n"
+            )
+
+    found, _ = play(rows, out / f"{name}.parts", seeds=seeds, rounds=rounds, so_far=write_so_far, **how)
+    keep(out, name, settings, rows, found, table(rows, found, columns))
 
 
 def table(rows: Sequence[Row], found: Found, columns: Mapping[str, Column]) -> str:
     """Markdown: mean ± standard deviation over the seeds, and in brackets what the paper prints."""
     lines = ["| | " + " | ".join(c.heading for c in columns.values()) + " |", "|---" * (1 + len(columns)) + "|"]
     for row in rows:
+        if row.name not in found:  # in a study that is under way
+            lines.append(f"| {row.name} |" + " |" * len(columns))
+            continue
         cells = []
         for name, (_, digits) in columns.items():
             cell = spread([seed[name] for seed in found[row.name]], digits)
@@ -106,13 +181,13 @@ def spread(values: Sequence[float], digits: int) -> str:
 
 
 def keep(out: Path, name: str, settings: Mapping[str, Any], rows: Sequence[Row], found: Found, text: str) -> None:
-    """Write ``NAME.json``, with every seed, and ``NAME.md``; print the text."""
+    """Write ``NAME.json``, with every seed, and ``NAME.md``; print the text, of a study under way a line."""
     out.mkdir(parents=True, exist_ok=True)
-    table = {row.name: {"printed": dict(row.printed), "seeds": found[row.name]} for row in rows}
+    table = {row.name: {"printed": dict(row.printed), "seeds": found.get(row.name, [])} for row in rows}
     header = about(f"fedjax-fair reproduce {name}{' --quick' if settings['quick'] else ''}")
     write_atomically(out / f"{name}.json", to_json({**header, **settings, "rows": table}, indent=1))
     write_atomically(out / f"{name}.md", text)
-    print(text)
+    print(f"{name}.md: {settings['runs']} runs" if "runs" in settings else text, flush=True)
 
 
 def settings_of(results: Path) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import ACCURACY, Column, Row, fixed, keep, play, table
+from benchmarks.papers.common import ACCURACY, Column, Row, fixed, keep, play, table, tabulate
 from fedjax_fair import plot
 from fedjax_fair.types import Objective
 
@@ -105,9 +105,8 @@ def row(name: str, rule: Any, data: ff.FederatedData, cohort: int, printed: Prin
 
 def study(name: str, rows: list[Row], quick: bool, out: Path, seeds: int, rounds: int) -> None:
     """Train, and write the table."""
-    found, _ = play(rows, out / f"{name}.parts", seeds=seeds, rounds=rounds)
     settings = {"quick": quick, "seeds": seeds, "rounds": rounds, "lr": LR, "decay": DECAY}
-    keep(out, name, settings, rows, found, table(rows, found, COLUMNS))
+    tabulate(rows, out, name, COLUMNS, settings)
 
 
 def some(quick: bool) -> tuple[str, ...]:

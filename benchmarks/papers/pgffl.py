@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import Column, Found, Row, fixed, keep, play, table
+from benchmarks.papers.common import Column, Found, Row, fixed, keep, play, table, tabulate
 from fedjax_fair import plot
 from fedjax_fair.plot.style import style
 
@@ -73,11 +73,8 @@ def table1(quick: bool, out: Path) -> None:
         for name in systems:
             printed = dict(zip(("accuracy", "gini"), PRINTED[name][i]))
             rows.append(Row(f"{case}: {name}", system(name, data, 5), printed))
-    every = max(1, rounds // 20)
-    place = out / "pgffl-table1.parts"
-    found, _ = play(rows, place, seeds=seeds, rounds=rounds, eval_every=every, measure=fractions)
     settings = {"quick": quick, "seeds": seeds, "rounds": rounds}
-    keep(out, "pgffl-table1", settings, rows, found, table(rows, found, COLUMNS))
+    tabulate(rows, out, "pgffl-table1", COLUMNS, settings, eval_every=max(1, rounds // 20), measure=fractions)
 
 
 def fig1(quick: bool, out: Path) -> None:

@@ -55,6 +55,8 @@ def status(name: str) -> str:
     kept = settings_of(RESULTS / f"{name}.json")
     if kept is None or kept["quick"]:
         return "no full results yet"
+    if "runs" in kept:
+        return f"under way: {kept['runs']} runs"
     if not kept["rounds"]:
         return "drawn"
     return f"{_plain(kept['seeds'])} seeds x {_plain(kept['rounds'])} rounds"
