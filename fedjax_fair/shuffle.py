@@ -1,17 +1,27 @@
 """A random permutation that is computed where it is read: no sort, no table."""
 
+import math
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from fedjax_fair.types import Key
 
 ROUNDS = 32
+GOLDEN = np.uint32(0x9E3779B9)
+"""2^32 over the golden ratio: multiples of it lie far apart."""
 
 
 def shuffle_keys(key: Key, shape: tuple[int, ...] = ()) -> Array:
-    """Random bits u32[*shape, ROUNDS, 3] for independent permutations of :func:`shuffled`."""
-    return jax.random.bits(key, (*shape, ROUNDS, 3))
+    """Random bits u32[*shape, ROUNDS, 3] for independent permutations of :func:`shuffled`.
+
+    Hashes of a counter and two random words: as many words from the generator took as long as a small model's step.
+    """
+    first, second = jax.random.bits(key, (2,))
+    counter = jnp.arange(math.prod(shape) * ROUNDS * 3, dtype=jnp.uint32).reshape(*shape, ROUNDS, 3)
+    return mix(mix(counter * GOLDEN + first) ^ second)
 
 
 def shuffled(keys: Array, positions: Array, n: Array | int) -> Array:
@@ -32,14 +42,15 @@ def shuffled(keys: Array, positions: Array, n: Array | int) -> Array:
     hashing (Dietzfelbinger et al., 1997) in place of their pseudo-random function: statistics are the point here,
     not secrecy.
     """
-    pivots = (keys[:, 0] % jnp.asarray(n, jnp.uint32)).astype(jnp.int32)
-    x = jnp.minimum(positions.astype(jnp.int32), jnp.asarray(n, jnp.int32) - 1)
+    n = jnp.asarray(n, jnp.uint32)
+    pivots, offsets, factors = keys[:, 0] % n, keys[:, 1], keys[:, 2] | 1
+    x = jnp.minimum(positions.astype(jnp.uint32), n - 1)
     for r in range(ROUNDS):
         partner = pivots[r] - x
-        partner = jnp.where(partner < 0, partner + n, partner)
-        coin = (jnp.maximum(x, partner).astype(jnp.uint32) + keys[r, 1]) * (keys[r, 2] | 1)
-        x = jnp.where(coin >> 31 == 1, partner, x)
-    return x
+        partner = jnp.minimum(partner, partner + n)  # modulo n: what went below 0 has wrapped, and is the larger
+        coin = (jnp.maximum(x, partner) + offsets[r]) * factors[r]
+        x = jnp.where(coin.astype(jnp.int32) < 0, partner, x)  # its top bit
+    return x.astype(jnp.int32)
 
 
 def mix(bits: Array) -> Array:
