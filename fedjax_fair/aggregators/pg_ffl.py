@@ -136,12 +136,9 @@ def pg_ffl(
         before, state = state, learn(state, report)
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(report.ids)
         noise = jax.vmap(lambda k: jax.random.normal(k, (), s.dtype))(keys)
-        action = mean_action(state.policy, s) + noise
-
-        def log_density(phi: Params) -> Array:
-            return -jnp.where(report.active, jnp.square(action - mean_action(phi, s)), 0).sum() / 2
-
-        score = jax.grad(log_density)(state.policy)
+        mean, gradients_of = jax.vjp(lambda phi: mean_action(phi, s), state.policy)
+        action = mean + noise
+        (score,) = gradients_of(jnp.where(report.active, noise, 0))  # grad log pi = sum (a - mu) grad mu
         trace = jax.tree.map(lambda e, g: discount * e + g, state.trace, score)
         after = state._replace(trace=trace, round=state.round + 1)
         heard = report.active.any()  # else the model stays where it is: the next reward is still the last action's
