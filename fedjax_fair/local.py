@@ -10,6 +10,7 @@ import optax
 from jax import Array
 
 from fedjax_fair.checks import check_count
+from fedjax_fair.copied import copied, worth_copying
 from fedjax_fair.objectives import erm
 from fedjax_fair.shuffle import shuffle_keys, shuffled
 from fedjax_fair.turned import as_it_is, turn, worth_turning
@@ -97,6 +98,9 @@ class LocalSGD(NamedTuple):
 
         carry = (params, self.optimizer.init(params), zero, zero)
         if isinstance(steps, int):
+            assert not callable(order)  # a number of steps that is known comes with their rows
+            if worth_copying(client, order.size):
+                client = copied(client)
             drawn = jnp.arange(steps), client.rows[order]
             unroll = UNROLL if jax.default_backend() == "cpu" and is_small(params) else 1
             carry, _ = jax.lax.scan(lambda c, now: (step(*now, c), None), carry, drawn, unroll=unroll)
