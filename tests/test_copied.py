@@ -28,8 +28,6 @@ def a_client(rows=500, features=60):
     ],
 )
 def test_what_is_read_twice_and_small_is_copied(client, reads, worth):
-    size = client.rows.shape[0] * (client.take(client.rows)[0].shape[1] + 1) * 4
-    assert worth == (size <= 2**17 and reads >= 2 * client.rows.shape[0])
     assert copied.worth_copying(client, reads) == worth
 
 
@@ -51,13 +49,14 @@ def test_row_i_of_the_copy_is_the_clients_ith_example():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"epochs": 3, "batch_size": 4}, {"steps": 9, "batch_size": 8}, {"epochs": 2, "batch_size": None}],
+    [{"epochs": 3, "batch_size": 4}, {"steps": 9, "batch_size": 5}, {"epochs": 2, "batch_size": None}],
     ids=str,
 )
 def test_training_on_copies_is_the_same_to_rounding(settings, monkeypatch):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 5)).astype(np.float32), rng.integers(0, 3, 60)
-    data = ff.FederatedData.from_arrays(x, y, client_id=np.repeat(range(5), 12), split=(1, 0, 0))
+    sizes = (12,) * 5 if settings.get("epochs") == 3 else (5, 20, 12, 3, 20)  # in epochs they must be equal
+    data = ff.FederatedData.from_arrays(x, y, client_id=np.repeat(range(5), sizes), split=(1, 0, 0))
     made = []
 
     def trained(worth):

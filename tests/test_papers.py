@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from importlib import import_module
 
 import jax
@@ -87,8 +86,7 @@ def test_another_machine_goes_on_from_the_evaluations_alone(tmp_path):
     """What ended is read from its ``.npz``: accuracy and loss, bit for bit, without the checkpoint."""
     place = tmp_path / "parts"
     first, histories = common.play(rows(), place, seeds=2, rounds=4, eval_every=2)
-    for checkpoint in place.glob("*/seed-*/"):
-        shutil.rmtree(checkpoint)
+    assert sorted(path.name for path in place.glob("*/*")) == 2 * ["seed-0.npz"] + 2 * ["seed-1.npz"]
     (place / "two" / "seed-1.npz").unlink()
     with rounds_played() as played:
         again, read = common.play(rows(), place, seeds=2, rounds=4, eval_every=2)
@@ -135,7 +133,6 @@ def test_a_table_is_there_while_its_study_is_under_way(tmp_path, monkeypatch):
     assert studies.status("study") == "2 seeds x 2 rounds"
     finished = (tmp_path / "study.json").read_text()
     (tmp_path / "study.parts" / "two" / "seed-0.npz").unlink()
-    shutil.rmtree(tmp_path / "study.parts" / "two" / "seed-0")
     monkeypatch.setattr(ff, "run", cut_off)
     with pytest.raises(KeyboardInterrupt):
         common.tabulate(rows(), tmp_path, "study", columns, settings)
@@ -153,6 +150,27 @@ def test_the_statistic_is_the_mean_over_the_last_ten_evaluations_and_the_best_on
     assert found["variance"] == pytest.approx(1250 / 10)
     assert found["best_accuracy"] == pytest.approx(100)
     assert found["best_variance"] == pytest.approx(0)
+
+
+def test_a_run_under_way_has_a_checkpoint(tmp_path, monkeypatch):
+    run, places = ff.run, []
+
+    def watched(*args, checkpoint, **how):
+        done = run(*args, checkpoint=checkpoint, **how)
+        places.append((checkpoint, checkpoint.is_dir()))
+        return done
+
+    monkeypatch.setattr(ff, "run", watched)
+    common.play(rows(), tmp_path, seeds=1, rounds=2, eval_every=2)
+    assert places == [(tmp_path / "one,_a" / "seed-0", True), (tmp_path / "two" / "seed-0", True)]
+    assert not any(place.exists() for place, _ in places)  # it has ended
+
+
+def test_a_row_that_lacks_seeds_says_so():
+    found = {"one, a": [{"accuracy": 60.0}, {"accuracy": 62.0}], "two": [{"accuracy": 7.0}]}
+    lines = common.table(rows(), found, {"accuracy": common.Column("acc %")}, seeds=2).splitlines()
+    assert lines[2].startswith("| one, a | ")
+    assert lines[3] == "| two (1 of 2 seeds) | 7.0 |"
 
 
 def test_the_table_has_the_printed_figure_in_brackets():

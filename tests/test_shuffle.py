@@ -60,6 +60,14 @@ def test_reading_some_positions_is_reading_them_off_the_whole():
     assert np.array_equal(shuffled(keys, some, 20), shuffled(keys, jnp.arange(20), 20)[some])
 
 
+def test_the_epochs_of_one_key_are_equally_likely_too():
+    keys = shuffle_keys(jax.random.key(13), (24_000,))
+    orders = np.asarray(jax.vmap(lambda k: shuffled(k, jnp.arange(4), 4))(keys))
+    _, counts = np.unique(orders @ 4 ** np.arange(4), return_counts=True)
+    assert len(counts) == 24
+    assert chisquare(counts).pvalue > UNLIKELY
+
+
 def test_each_of_a_batch_of_keys_is_an_order_of_its_own():
     keys = shuffle_keys(jax.random.key(0), (50,))
     orders = jax.vmap(lambda k: shuffled(k, jnp.arange(30), 30))(keys)
@@ -67,8 +75,8 @@ def test_each_of_a_batch_of_keys_is_an_order_of_its_own():
 
 
 def draws(positions, n, how_many, seed):
-    """i[how_many, len(positions)]: where as many random permutations of n send ``positions``."""
-    keys = shuffle_keys(jax.random.key(seed), (how_many,))
+    """i[how_many, len(positions)]: where random permutations of n, each of a key of its own, send ``positions``."""
+    keys = jax.vmap(shuffle_keys)(jax.random.split(jax.random.key(seed), how_many))
     return np.asarray(jax.jit(jax.vmap(lambda k: shuffled(k, jnp.array(positions), n)))(keys), np.int64)
 
 
@@ -89,8 +97,8 @@ def test_every_ordered_pair_is_equally_likely(places):
 
 
 def test_consecutive_epochs_of_one_key_are_independent():
-    """The orders that two epochs give one example form all n^2 pairs equally often."""
-    keys = shuffle_keys(jax.random.key(12), (20_000, 2))
+    """The orders that two epochs of a client's round give one example form all n^2 pairs equally often."""
+    keys = jax.vmap(lambda key: shuffle_keys(key, (2,)))(jax.random.split(jax.random.key(12), 20_000))
     both = jax.vmap(jax.vmap(lambda k: shuffled(k, jnp.array([3]), 20)[0]))(keys)
     counts = np.bincount(np.asarray(both) @ (20, 1), minlength=400)
     assert chisquare(counts).pvalue > UNLIKELY

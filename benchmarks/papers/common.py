@@ -4,6 +4,7 @@ import functools
 import io
 import json
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,11 +74,16 @@ def play(
 ) -> tuple[Found, dict[str, list[ff.History]]]:
     """Train every row from every seed; called again, it goes on where it stopped.
 
-    ``place`` holds a checkpoint of every run and, of those that have ended, the evaluations: ``ROW/seed-0.npz``,
-    small enough to be committed, so that another machine can go on with a study of hours. ``so_far`` is told what
-    has been measured before each run that is still to be trained.
+    ``place`` holds the checkpoint of a run under way, ``ROW/seed-0``, and of those that have ended the evaluations,
+    ``ROW/seed-0.npz``, small enough to be committed, so that another machine can go on with a study of hours.
+    These are taken for what they are named: a line says which commit trained them. The histories, also those that
+    ``measure`` gets, hold evaluations alone. ``so_far`` is told what has been measured before each run that is
+    still to be trained.
+
+    Raises:
+      ValueError: evaluations of a run of another length.
     """
-    asked = {"rounds": rounds, "eval_every": eval_every}
+    asked, commit = {"rounds": rounds, "eval_every": eval_every}, about("")["commit"]
     folders = {row.name: place / re.sub(r"[^\w.,=@-]+", "_", row.name) for row in rows}
     runs: dict[str, dict[int, ff.History]] = {}
     for row in rows:
@@ -92,25 +98,26 @@ def play(
             so_far(found())
             folder = folders[row.name] / f"seed-{seed}"
             _, history = ff.run(row.build(seed), seed, rounds, eval_every=eval_every, checkpoint=folder)
-            runs[row.name][seed] = save_evaluations(folder.with_name(f"{folder.name}.npz"), history, asked)
-        told = found()[row.name]
+            path = folder.with_name(f"{folder.name}.npz")
+            runs[row.name][seed] = save_evaluations(path, history, {**asked, "commit": commit})
+            shutil.rmtree(folder)
+        told = [measure(history) for history in runs[row.name].values()]
         means = [f"{name} {np.mean([seed[name] for seed in told]):.4g}" for name in told[0]]
         jax.clear_caches()  # a process may hold only so many programs, and no two rows share any
         print(f"{row.name}: {', '.join(means) or 'trained'}", flush=True)
     return found(), {name: [history for _, history in sorted(of.items())] for name, of in runs.items()}
 
 
-def save_evaluations(path: Path, history: ff.History, asked: Mapping[str, int]) -> ff.History:
-    """Write what a run was asked for, by which commit, and its evaluations; return it with nothing else."""
+def save_evaluations(path: Path, history: ff.History, asked: Mapping[str, Any]) -> ff.History:
+    """Write what a run was asked for, the commit that was, and its evaluations; return it with nothing else."""
     arrays = {f"{split}/{f}": a for split, scores in history.scores.items() for f, a in scores._asdict().items()}
-    about_run = json.dumps({**asked, "commit": about("")["commit"]})
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, about=np.array(about_run), rounds=history.rounds, **arrays)
+    np.savez_compressed(buffer, about=np.array(json.dumps(asked)), rounds=history.rounds, **arrays)
     write_atomically(path, buffer.getvalue())
     return _scored(history.rounds, dict(history.scores))
 
 
-def load_evaluations(path: Path, asked: Mapping[str, int]) -> ff.History | None:
+def load_evaluations(path: Path, asked: Mapping[str, Any]) -> ff.History | None:
     """The evaluations of a run that has ended; None where it has not.
 
     Raises:
@@ -119,9 +126,11 @@ def load_evaluations(path: Path, asked: Mapping[str, int]) -> ff.History | None:
     if not path.exists():
         return None
     with np.load(path) as kept:
-        was = {name: json.loads(str(kept["about"]))[name] for name in asked}
+        kept_about = json.loads(str(kept["about"]))
+        was = {name: kept_about[name] for name in asked}
         if was != asked:
             raise ValueError(f"{path} is of a run with {was}, this study has {asked}: remove it to train again")
+        print(f"{path.parent.name}/{path.stem}: kept, trained by {kept_about['commit']}", flush=True)
         splits = dict.fromkeys(name.split("/")[0] for name in kept.files if "/" in name)
         scores = {s: Evaluation(*(kept[f"{s}/{field}"] for field in Evaluation._fields)) for s in splits}
         return _scored(kept["rounds"], scores)
@@ -149,14 +158,19 @@ def tabulate(
         if found and (there is None or "runs" in there):  # a finished table stays until the next is finished
             done = f"{sum(map(len, found.values()))} of {seeds * len(rows)}"
             keep(
-                out, name, {**settings, "runs": done}, rows, found, f"{table(rows, found, columns)}\n{done} runs.\n"
+                out,
+                name,
+                {**settings, "runs": done},
+                rows,
+                found,
+                f"{table(rows, found, columns, seeds)}\n{done} runs.\n",
             )
 
     found, _ = play(rows, out / f"{name}.parts", seeds=seeds, rounds=rounds, so_far=write_so_far, **how)
     keep(out, name, settings, rows, found, table(rows, found, columns))
 
 
-def table(rows: Sequence[Row], found: Found, columns: Mapping[str, Column]) -> str:
+def table(rows: Sequence[Row], found: Found, columns: Mapping[str, Column], seeds: int = 0) -> str:
     """Markdown: mean ± standard deviation over the seeds, and in brackets what the paper prints."""
     lines = ["| | " + " | ".join(c.heading for c in columns.values()) + " |", "|---" * (1 + len(columns)) + "|"]
     for row in rows:
@@ -167,7 +181,8 @@ def table(rows: Sequence[Row], found: Found, columns: Mapping[str, Column]) -> s
         for name, (_, digits) in columns.items():
             cell = spread([seed[name] for seed in found[row.name]], digits)
             cells.append(cell + (f" [{row.printed[name]:.{digits}f}]" if name in row.printed else ""))
-        lines.append(f"| {row.name} | " + " | ".join(cells) + " |")
+        lacking = f" ({len(found[row.name])} of {seeds} seeds)" * (len(found[row.name]) < seeds)
+        lines.append(f"| {row.name}{lacking} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n" + NOTE * any(row.printed for row in rows)
 
 

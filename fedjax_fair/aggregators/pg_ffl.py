@@ -10,7 +10,7 @@ from jax import Array
 
 from fedjax_fair.checks import check_range
 from fedjax_fair.metrics import gini
-from fedjax_fair.shuffle import mix
+from fedjax_fair.shuffle import GOLDEN, mix
 from fedjax_fair.solvers import masked_mean, softmax
 from fedjax_fair.types import Aggregator, Key, Params, Report
 
@@ -175,7 +175,7 @@ def sketch(updates: Params) -> Array:
     for leaf in jax.tree.leaves(updates):
         flat = leaf.reshape(leaf.shape[0], -1)
         place = jnp.arange(flat.shape[1], dtype=jnp.uint32) + jnp.uint32(offset)
-        signs = 1 - 2 * (mix(place * jnp.uint32(0x9E3779B9)) >> 31).astype(flat.dtype)
+        signs = 1 - 2 * (mix(place * GOLDEN) >> 31).astype(flat.dtype)
         signed = jnp.pad(flat * signs[None, :], ((0, 0), (0, -flat.shape[1] % SKETCH)))
         total = total + signed.reshape(flat.shape[0], -1, SKETCH).sum(1)
         offset += flat.shape[1]
