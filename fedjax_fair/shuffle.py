@@ -17,7 +17,8 @@ GOLDEN = np.uint32(0x9E3779B9)
 def shuffle_keys(key: Key, shape: tuple[int, ...] = ()) -> Array:
     """Random bits u32[*shape, ROUNDS, 3] for independent permutations of :func:`shuffled`.
 
-    Hashes of a counter and two random words: as many words from the generator took as long as a small model's step.
+    Hashes of a counter and two random words: on a CPU as many words from the generator took as long as three steps
+    of a softmax regression.
     """
     first, second = jax.random.bits(key, (2,))
     counter = jnp.arange(math.prod(shape) * ROUNDS * 3, dtype=jnp.uint32).reshape(*shape, ROUNDS, 3)

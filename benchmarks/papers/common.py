@@ -157,14 +157,8 @@ def tabulate(
         there = settings_of(out / f"{name}.json")
         if found and (there is None or "runs" in there):  # a finished table stays until the next is finished
             done = f"{sum(map(len, found.values()))} of {seeds * len(rows)}"
-            keep(
-                out,
-                name,
-                {**settings, "runs": done},
-                rows,
-                found,
-                f"{table(rows, found, columns, seeds)}\n{done} runs.\n",
-            )
+            text = f"{table(rows, found, columns, seeds)}\n{done} runs.\n"
+            keep(out, name, {**settings, "runs": done}, rows, found, text)
 
     found, _ = play(rows, out / f"{name}.parts", seeds=seeds, rounds=rounds, so_far=write_so_far, **how)
     keep(out, name, settings, rows, found, table(rows, found, columns))
