@@ -72,33 +72,41 @@ def bisect(beyond: Callable[[Array], Array], inside: Array, outside: Array, step
 
 
 def project_simplex(y: Array, where: Array, radius: Array | float = 1.0) -> Array:
-    """Euclidean projection onto ``{p >= 0, sum p = radius}`` over ``where``. Exact, O(M log M).
-
-    ``p = max(y - theta, 0)`` with ``theta = (sum of the k largest - radius) / k`` for the last ``k`` whose
-    ``k``-th largest entry stays above it (Duchi et al., 2008).
-    """
-    shifted = centre(y, where)
-    ordered = -jnp.sort(jnp.where(where, -shifted, jnp.inf))
-    k = jnp.arange(1, y.shape[0] + 1)
-    real = k <= where.sum()
-    thetas = (jnp.cumsum(jnp.where(real, ordered, 0)) - radius) / k.astype(y.dtype)
-    last = jnp.maximum((real & (ordered > thetas)).sum() - 1, 0)
-    return jnp.where(where, jnp.maximum(shifted - thetas[last], 0), 0)
+    """Euclidean projection onto ``{p >= 0, sum p = radius}`` over ``where``: ``p = max(y - theta, 0)``."""
+    return project_box_simplex(y, jnp.zeros_like(y), jnp.full_like(y, radius), where, radius)
 
 
-def project_box_simplex(y: Array, low: Array, high: Array, where: Array) -> Array:
-    """Euclidean projection onto ``{low <= p <= high, sum p = 1}``, by bisections of the shift.
+def project_box_simplex(y: Array, low: Array, high: Array, where: Array, radius: Array | float = 1.0) -> Array:
+    """Euclidean projection onto ``{low <= p <= high, sum p = radius}`` over ``where``.
 
-    Feasible iff ``sum low <= 1 <= sum high`` over ``where``; the caller sees to that.
+    ``p = clip(y - theta, low, high)``, whose sum falls with theta along straight pieces: Newton's method is there
+    as soon as it meets the right piece, mostly within four steps, where a bisection to rounding takes thirty.
+    Every fourth step halves the bracket, lest it should wander. Feasible iff ``sum low <= radius <= sum high``
+    over ``where``; the caller sees to that.
     """
     low, high, y = jnp.where(where, low, 0), jnp.where(where, high, 0), centre(y, where)
+    rounding = jnp.finfo(y.dtype)
 
-    def too_much(shift: Array) -> Array:
-        return jnp.clip(y - shift, low, high).sum() > 1
+    def goes_on(carry: tuple[Array, Array, Array, Array, Array]) -> Array:
+        k, arrived, *_ = carry
+        return (k < 4 * (rounding.nmant + 9)) & ~arrived
 
-    steps = jnp.finfo(y.dtype).nmant + 9  # beyond the entries' own rounding
-    hi, lo = bisect(too_much, (y - low).max(), (y - high).min(), steps)
-    return jnp.where(where, jnp.clip(y - (lo + hi) / 2, low, high), 0)
+    def improve(carry: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
+        k, _, theta, below, above = carry
+        p = jnp.clip(y - theta, low, high)
+        excess = p.sum() - radius
+        below, above = jnp.where(excess > 0, theta, below), jnp.where(excess > 0, above, theta)
+        newton = theta + excess / jnp.maximum(((low < p) & (p < high)).sum(), 1).astype(y.dtype)
+        arrived = (jnp.abs(excess) <= 4 * rounding.eps) | (newton == theta)
+        strays = (newton <= below) | (newton >= above) | (k % 4 == 3)
+        onwards = jnp.where(strays, (below + above) / 2, newton)
+        return k + 1, arrived, jnp.where(arrived, theta, onwards), below, above
+
+    below, above = (y - high).min(), (y - low).max()
+    nobody_clipped = jnp.clip((y.sum() - radius) / jnp.maximum(where.sum(), 1).astype(y.dtype), below, above)
+    begun = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), nobody_clipped, below, above)
+    theta = jax.lax.while_loop(goes_on, improve, begun)[2]
+    return jnp.where(where, jnp.clip(y - theta, low, high), 0)
 
 
 def qp_simplex(hessian: Array, linear: Array, start: Array, where: Array, iterations: int = 300) -> Array:

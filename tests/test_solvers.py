@@ -155,6 +155,26 @@ def test_project_box_simplex_is_the_closest_point(y, where, data):
     assert best_vertex(y - p, low, high) <= (y - p) @ p + 1e-9
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 2e-6), (jnp.float64, 1e-13)])
+@pytest.mark.parametrize("seed", range(10))
+def test_project_box_simplex_of_a_thousand_unequal_boxes(seed, dtype, tolerance):
+    """The sum is a staircase of steep and flat pieces, between which Newton's method alone may wander."""
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.linspace(-3, 3, 1000)) + rng.normal(size=1000)
+    low = np.exp(rng.uniform(np.log(1e-9), np.log(1e-4), 1000))
+    high = low + np.exp(rng.uniform(np.log(1e-6), np.log(0.5), 1000))
+    y, low, high = (np.asarray(v, dtype).astype(float) for v in (y, low, high))
+    theta = brentq(lambda t: np.clip(y - t, low, high).sum() - 1, y.min() - 1, y.max() + 1, xtol=1e-15)
+    p = project_box_simplex(*(jnp.asarray(v, dtype) for v in (y, low, high)), jnp.ones(1000, bool))
+    assert_allclose(p, np.clip(y - theta, low, high), atol=tolerance)
+    assert_allclose(p.sum(), 1, atol=100 * tolerance)
+
+
+def test_project_box_simplex_of_a_box_that_is_a_point():
+    point = jnp.array([0.2, 0.3, 0.5], jnp.float32)
+    assert_array_equal(project_box_simplex(jnp.array([9.0, -9, 0], jnp.float32), point, point, point > 0), point)
+
+
 @quick
 @given(vectors)
 def test_a_wide_box_is_no_box(y):
