@@ -129,8 +129,9 @@ def test_a_table_is_there_while_its_study_is_under_way(tmp_path, monkeypatch):
     assert lines[-1] == "2 of 4 runs."
 
     monkeypatch.setattr(ff, "run", run)
-    common.tabulate(rows(), tmp_path, "study", columns, settings)
+    common.tabulate(rows(), tmp_path, "study", columns, settings, note="\nOf 2,000.\n")
     assert studies.status("study") == "2 seeds x 2 rounds"
+    assert (tmp_path / "study.md").read_text().endswith(f"{common.NOTE}\nOf 2,000.\n")
     finished = (tmp_path / "study.json").read_text()
     (tmp_path / "study.parts" / "two" / "seed-0.npz").unlink()
     monkeypatch.setattr(ff, "run", cut_off)

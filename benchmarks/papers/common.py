@@ -148,20 +148,22 @@ def tabulate(
     name: str,
     columns: Mapping[str, Column],
     settings: Mapping[str, Any],
+    note: str = "",
     **how: Any,
 ) -> None:
-    """Play the rows and write their table; before every run the table so far, with the number of its ``runs``."""
+    """Play the rows and write their table and a ``note``; before every run the table so far, with the number of its
+    ``runs``."""
     seeds, rounds = settings["seeds"], settings["rounds"]
 
     def write_so_far(found: Found) -> None:
         there = settings_of(out / f"{name}.json")
         if found and (there is None or "runs" in there):  # a finished table stays until the next is finished
             done = f"{sum(map(len, found.values()))} of {seeds * len(rows)}"
-            text = f"{table(rows, found, columns, seeds)}\n{done} runs.\n"
+            text = f"{table(rows, found, columns, seeds)}\n{done} runs.\n{note}"
             keep(out, name, {**settings, "runs": done}, rows, found, text)
 
     found, _ = play(rows, out / f"{name}.parts", seeds=seeds, rounds=rounds, so_far=write_so_far, **how)
-    keep(out, name, settings, rows, found, table(rows, found, columns))
+    keep(out, name, settings, rows, found, table(rows, found, columns) + note)
 
 
 def table(rows: Sequence[Row], found: Found, columns: Mapping[str, Column], seeds: int = 0) -> str:
