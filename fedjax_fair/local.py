@@ -108,6 +108,8 @@ class LocalSGD(NamedTuple):
             at = order if callable(order) else order.__getitem__
             carry = jax.lax.fori_loop(0, steps, lambda k, c: step(k, client.rows[at(k)], c), carry)
         params, _, mean, spread = carry
+        if self.limit is not None:  # a client that makes no step has no loss: 0 would be the best of all
+            mean, spread = (jnp.where(jnp.asarray(steps) > 0, v, jnp.nan) for v in (mean, spread))
         # The barrier keeps the transposition a copy of its own: inside what follows it is twice as slow.
         params = params if laid is as_it_is else jax.lax.optimization_barrier(laid(params))
         return params, Trace(mean, jnp.sqrt(spread / jnp.maximum(steps, 1).astype(zero.dtype)))
@@ -175,7 +177,8 @@ def local_sgd(
         ``lambda r: .999 ** r``, or ``lambda r: jnp.where(r < 300, 1., .5)``.
       objective: the scalar to differentiate; a method's own (FedProx's term) wraps it.
       limit: stragglers: ``(key, round i32[], id i32[]) -> i32[]``, the most steps that a client makes in a round;
-        the key is its own. None: all that are due. FedProx's, half of the clients late at random:
+        the key is its own. None: all that are due. A client that makes 0 has no ``train_loss``: rules and selectors
+        that read it leave the client out. FedProx's, half of the clients late at random:
         ``lambda key, r, i: jnp.where(jax.random.bernoulli(key), jax.random.randint(key, (), 1, 20), 20)``.
 
     Raises:

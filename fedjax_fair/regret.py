@@ -57,7 +57,7 @@ def ledger(
       cdf: the one that the rule was built with (a rule is two functions, which cannot be asked).
       variant: likewise. Of "repo" neither the bounds nor the sign of the regret are promised: its first weights sum
         to N, not to 1.
-      points: K, at how many rounds (evenly spread, the last included) to draw up the account.
+      points: K, at how many rounds (evenly spread, the last included) to draw up the account; at most all T.
 
     Raises:
       ValueError: ``losses`` is not [T, N], or the rule has no weights p over all clients.
@@ -73,6 +73,8 @@ def ledger(
         raise ValueError("losses must be finite, got NaN or infinity")
     check_count("points", points)
     rounds, n = losses.shape
+    if not jnp.issubdtype(losses.dtype, jnp.floating):
+        losses = losses.astype(jnp.result_type(float))
     state = aggregator.init(jnp.ones((n,), losses.dtype), jax.random.key(0))
     if not hasattr(state, "p"):
         raise ValueError("ledger takes an online rule, ff.aaggff_s(...) or ff.aaggff_d(...)")
@@ -92,7 +94,7 @@ def ledger(
     earned = 1 + (p * r).sum(1)
     spent = np.cumsum(-np.log(earned))
     steepest = np.maximum.accumulate(r.max(1) / earned)
-    at = np.unique(np.linspace(0, rounds, points + 1).astype(int)[1:])
+    at = np.unique(np.linspace(0, rounds, min(points, rounds) + 1).astype(int)[1:])
     answers, weights = [], np.full(n, 1 / n)
     for t in at:
         weights, *answer = best_fixed(r[:t], start=weights)

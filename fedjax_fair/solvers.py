@@ -73,6 +73,7 @@ def bisect(beyond: Callable[[Array], Array], inside: Array, outside: Array, step
 
 def project_simplex(y: Array, where: Array, radius: Array | float = 1.0) -> Array:
     """Euclidean projection onto ``{p >= 0, sum p = radius}`` over ``where``: ``p = max(y - theta, 0)``."""
+    y = jnp.maximum(centre(y, where), -radius)  # lower entries get nothing; from far off theta would round away
     return project_box_simplex(y, jnp.zeros_like(y), jnp.full_like(y, radius), where, radius)
 
 
@@ -97,7 +98,7 @@ def project_box_simplex(y: Array, low: Array, high: Array, where: Array, radius:
         excess = p.sum() - radius
         below, above = jnp.where(excess > 0, theta, below), jnp.where(excess > 0, above, theta)
         newton = theta + excess / jnp.maximum(((low < p) & (p < high)).sum(), 1).astype(y.dtype)
-        arrived = (jnp.abs(excess) <= 4 * rounding.eps) | (newton == theta)
+        arrived = (jnp.abs(excess) <= 4 * rounding.eps * radius) | (newton == theta)
         strays = (newton <= below) | (newton >= above) | (k % 4 == 3)
         onwards = jnp.where(strays, (below + above) / 2, newton)
         return k + 1, arrived, jnp.where(arrived, theta, onwards), below, above

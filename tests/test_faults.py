@@ -108,6 +108,19 @@ def test_a_straggler_makes_no_more_steps_than_its_limit(steps):
         assert_allclose(updates(late)[k], on_time if done else 0, rtol=2e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize(
+    ("selector", "heard"), [(ff.rpow_d(N, N), [True, False, True, True, True]), (None, [True] * N)]
+)
+def test_a_straggler_without_a_step_has_no_loss(selector, heard):
+    """It would else be 0, the best of all. Who reads it leaves the client out; to others it sends what it got."""
+    late = ff.local_sgd(
+        optax.sgd(0.1), steps=3, batch_size=2, limit=lambda key, round, id: jnp.where(id == 1, 0, 3)
+    )
+    sim = ff.simulation(toy.linear, DATA, aggregator=ff.fedavg(), trainer=late, selector=selector)
+    info = jax.jit(sim.step)(sim.init(jax.random.key(0)), DATA)[1]
+    assert_array_equal(info.active[np.argsort(info.ids)], heard)
+
+
 def test_a_limit_that_nobody_reaches_changes_nothing():
     free, limited = (
         updates(ff.local_sgd(optax.sgd(0.1), steps=4, batch_size=3, limit=limit))

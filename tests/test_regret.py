@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contract import make_report
+from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 
 import fedjax_fair as ff
@@ -92,6 +93,19 @@ def test_the_best_fixed_weights_and_their_gap():
     assert p.sum() == pytest.approx(1)
     assert gap <= 1e-6
     assert value <= found.fun + 1e-5
+
+
+def test_fewer_rounds_than_points_are_accounted_for_one_by_one():
+    x = losses("random", 3)[:7]
+    account, all_seven = (ff.ledger(ff.aaggff_d(), x, points=points) for points in (20, 7))
+    assert account.rounds.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert np.isfinite(account.regret).all()
+    assert_allclose(account.regret, all_seven.regret)
+
+
+def test_whole_numbers_are_losses_too():
+    x = [[1, 3], [2, 2], [4, 1]]
+    assert_allclose(ff.ledger(ff.aaggff_s(), x).regret, ff.ledger(ff.aaggff_s(), np.array(x, float)).regret)
 
 
 def test_only_online_rules_have_an_account():

@@ -105,6 +105,22 @@ def test_afl_ascends_after_it_aggregated():
     assert_array_equal(states[1].weights, np.arange(N) == LOSS[::-1].argmax())
 
 
+def test_afl_keeps_its_mixture_on_equal_losses_however_large():
+    _, states = play(ff.afl(1.0), [everybody(LOSS), everybody(np.full(N, 1e4))])
+    assert_allclose(states[1].weights, states[0].weights, rtol=1e-6)
+
+
+@pytest.mark.parametrize("losses", [[1.0, 3, 4], [1e10, 9e9, 0]])
+def test_afl_hands_a_cohorts_mass_around_and_makes_none(losses):
+    """A cohort that holds next to nothing, or has diverged: one client takes all of its mass."""
+    held = jnp.full(N, 1 / N).at[:3].set(jnp.array([3e-8, 3e-8, 4e-8]))
+    _, after = ff.afl(0.1).weigh(
+        type(ff.afl().init(jnp.ones(N)))(held), make_report(0, [0, 1, 2], loss=losses), None
+    )
+    assert_allclose(after.weights[:3], 1e-7 * np.eye(3)[np.argmax(losses)], rtol=1e-6)
+    assert_array_equal(after.weights[3:], held[3:])
+
+
 def test_afl_keeps_its_mixture_on_equal_losses():
     _, states = play(ff.afl(0.5), [everybody(LOSS), everybody(np.full(N, 2.0))])
     assert np.ptp(states[0].weights) > 0.1

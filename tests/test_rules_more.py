@@ -120,6 +120,19 @@ def test_terms_authors_start_twice_too_long_and_divide_by_m_twice():
     assert_allclose(later, 1 / N**2, rtol=1e-5)
 
 
+def test_terms_authors_shift_by_the_largest_loss_whatever_the_sign_of_t():
+    """By hand: e^2 and 1, then e and 1, over running means of 2.0973 and 1.9782, and twice over m = 2."""
+    first, second = make_report(0, [0, 1], loss=[0, 2]), make_report(0, [0, 1], loss=[0, 1])
+    rule = ff.term(-1.0, variant="authors")
+    assert_allclose(coefficients(rule, first), [0.8808, 0.1192], atol=1e-4)
+    assert_allclose(coefficients(rule, first, second), [0.3435, 0.1264], atol=1e-4)
+
+
+@pytest.mark.parametrize(("t", "wanted"), [(-10.0, [1, 0]), (10.0, [0, 1])])
+def test_a_loss_that_has_exploded_does_not_stop_the_tilt(t, wanted):
+    assert_array_equal(coefficients(ff.term(t), make_report(0, [0, 1], loss=[0, 1e38])), wanted)
+
+
 # size_softmax
 
 
@@ -255,6 +268,11 @@ def test_a_slope_that_overflows_stops_nobody():
     rule = ff.reweighted(jnp.exp)
     assert_allclose(coefficients(rule, everybody([1, 2, 3, 4, 5, 6, 7, 100])), [0] * 7 + [1], atol=1e-6)
     assert_allclose(coefficients(rule, everybody([0, 0, 0, 0, 0, 0, 88.5, 88.5])), [0] * 6 + [0.5] * 2, atol=1e-6)
+
+
+def test_losses_whose_sum_overflows_have_shares():
+    report = make_report(0, [0, 1, 2], loss=[2e38, 2e38, 0])
+    assert_allclose(coefficients(ff.loss_proportional(), report), [0.5, 0.5, 0], rtol=1e-6)
 
 
 def test_opposite_updates_stop_fedfv():

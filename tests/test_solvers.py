@@ -128,6 +128,21 @@ def test_project_simplex_of_huge_float32(spread):
     assert_allclose(mine.sum(axis=1), 1, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize(
+    ("y", "radius", "wanted"),
+    [
+        ([-0.3, -0.1, 0.0], 1e-7, [0, 0, 1e-7]),  # an excess of 1e-7 is not rounding where that is all there is
+        ([0.0, -1e8, -1e9], 1.0, [1, 0, 0]),  # from the middle of these a step of 1 would round away
+        ([0.0, 0.0, -1e12], 1e-6, [5e-7, 5e-7, 0]),
+        ([0.0, -jnp.inf, -0.5], 1.0, [0.75, 0, 0.25]),
+    ],
+)
+def test_project_simplex_of_tiny_radii_and_far_vectors(y, radius, wanted, dtype):
+    p = project_simplex(jnp.array(y, dtype), jnp.ones(3, bool), jnp.asarray(radius, dtype))
+    assert_allclose(p, wanted, rtol=4 * jnp.finfo(dtype).eps)
+
+
 # The box and the simplex
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.checks import check_range
-from fedjax_fair.solvers import normalize, project_simplex, scatter
+from fedjax_fair.solvers import centre, normalize, project_simplex, scatter
 from fedjax_fair.types import Aggregator, Key, Report
 
 FORGOTTEN = 1e-12  # a cohort that holds less than this share of the mixture is averaged uniformly
@@ -64,7 +64,7 @@ def afl(lr: Array | float = 0.1) -> Aggregator:
         mass = mine.sum()
         known = mass > FORGOTTEN
         coef = normalize(jnp.where(known, mine, 0), seen)
-        ascended = project_simplex(mine + lr * jnp.where(seen, report.loss, 0), seen, mass)
+        ascended = project_simplex(mine + lr * centre(report.loss, seen), seen, mass)
         return coef, AFLState(scatter(state.weights, report.ids, ascended, seen & known))
 
     return Aggregator(init, weigh)

@@ -7,6 +7,8 @@ from fedjax_fair.aggregators.stateless import init
 from fedjax_fair.solvers import normalize
 from fedjax_fair.types import Aggregator, Key, Report, State
 
+LARGEST = 1e30  # loss that counts: the sum of a cohort's, and its inverse, are float32 too
+
 
 def loss_proportional() -> Aggregator:
     r"""Weigh each client in proportion to its loss.
@@ -24,6 +26,6 @@ def loss_proportional() -> Aggregator:
 
     def weigh(state: State, report: Report, key: Key) -> tuple[Array, State]:
         del key
-        return normalize(jnp.maximum(report.loss, 0), report.active), state
+        return normalize(jnp.clip(report.loss, 0, LARGEST), report.active), state
 
     return Aggregator(init, weigh)

@@ -40,7 +40,7 @@ def term(
 
     The authors' code (``variant="authors"``) differs from the paper in:
       1. it normalises by a running mean of :math:`e^{t (F_k - \max F)}`, whose terms are shifted by different
-         maxima, and which starts at 0 (so the first round's weights sum to 2);
+         maxima (and overflow for t far below 0), and which starts at 0 (so the first round's weights sum to 2);
       2. it divides by the number of clients twice: the step is some m times shorter than FedAvg's.
 
     Source: Li, Beirami, Sanjabi, Smith, Tilted Empirical Risk Minimization, ICLR 2021.
@@ -56,11 +56,12 @@ def term(
     def weigh(state: TERMState, report: Report, key: Key) -> tuple[Array, TERMState]:
         del key
         seen = report.active
-        tilted = t * centre(report.loss, seen)
+        from_largest = centre(report.loss, seen)
         if variant == "paper":
+            tilted = t * jnp.where(t > 0, from_largest, -centre(-report.loss, seen))  # no exponential above 1
             prior = jnp.log(jnp.where(seen, report.n, 1)) if weighting == "size" else 0
             return softmax(tilted + prior, seen), state
-        shifted = jnp.where(seen, jnp.exp(centre(tilted, seen)), 0)
+        shifted = jnp.where(seen, jnp.exp(t * from_largest), 0)
         evidence = jnp.where(seen.any(), (state.evidence + masked_mean(shifted, seen)) / 2, state.evidence)
         share = uniform_over(seen, shifted.dtype)
         return share * share * shifted / jnp.where(evidence > 0, evidence, 1), TERMState(evidence)
