@@ -17,25 +17,36 @@ Callback = Callable[[SimState, History], Any]
 
 
 def early_stopping(
-    patience: int, measure: str = "accuracy", best: Literal["highest", "lowest"] = "highest"
+    patience: int,
+    measure: str = "accuracy",
+    best: Literal["highest", "lowest"] = "highest",
+    split: str | None = None,
 ) -> Callback:
-    """Stop a run when ``patience`` evaluations in a row have brought no better value.
+    """Stop a run, at the end of a chunk, when ``patience`` evaluations in a row have brought no better value.
 
     Args:
       patience: evaluations to wait.
       measure: a key of :func:`fedjax_fair.metrics.summary`, such as "accuracy", "variance", "gini" or "worst5".
-      best: whether the highest or the lowest value is the best.
+      best: whether the highest or the lowest value is the best; NaN is never better.
+      split: one that the simulation evaluates, by default the first; "validation" keeps the test split unseen.
 
     Raises:
-      ValueError: a patience below 1, an unknown measure or ``best``.
+      ValueError: a patience below 1, an unknown measure or ``best``; after the first chunk, a ``split`` that is not
+        evaluated.
     """
     check_count("patience", patience)
     check_choice("measure", measure, metrics.summary(np.ones(2)))
     sign = {"highest": 1.0, "lowest": -1.0}[check_choice("best", best, ("highest", "lowest"))]
 
     def enough(state: SimState, history: History) -> bool:
-        values = [sign * float(metrics.summary(accuracy)[measure]) for accuracy in history.accuracy]
-        return len(values) - 1 - int(np.nanargmax(values)) >= patience
+        judged = next(iter(history.scores)) if split is None else check_choice("split", split, history.scores)
+        highest, waited = -np.inf, 0
+        for accuracy, loss in zip(*history.scores[judged]):
+            value = sign * float(metrics.summary(accuracy, loss=loss)[measure])
+            highest, waited = (value, 0) if value > highest else (highest, waited + 1)
+            if waited >= patience:
+                return True
+        return False
 
     return enough
 
@@ -52,7 +63,7 @@ def stream(path: str | Path) -> Callback:
     Raises:
       ValueError: another ending, or a place that cannot be written.
     """
-    place = Path(path)
+    place = Path(path).expanduser()
     check_choice("path's ending", place.suffix, (".csv", ".jsonl"))
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +108,9 @@ def tensorboard(folder: str | Path) -> Callback:
         # A resumed run writes what was before anew, and TensorBoard leaves the old out. A file for every chunk, for
         # only closing one waits until all is in it; with a suffix, for names count by the second.
         purge = None if written else rows[0]["round"]
-        with SummaryWriter(str(folder), purge_step=purge, filename_suffix=f".{rows[-1]['round']}") as writer:
+        with SummaryWriter(
+            str(Path(folder).expanduser()), purge_step=purge, filename_suffix=f".{rows[-1]['round']}"
+        ) as writer:
             for row in rows:
                 if row["round"] not in written:
                     written.add(row["round"])

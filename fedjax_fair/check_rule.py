@@ -1,6 +1,7 @@
 """What every stock rule is put through, for a rule of the user's own."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -38,10 +39,7 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     reports = [_report(seed, n_clients, cohort) for seed in range(3)]
     absent = reports[0]._replace(active=reports[0].active.at[1].set(False))
 
-    try:
-        coef, after = weigh(start, reports[0], key)
-    except Exception as error:  # whatever a user's rule raises
-        raise ValueError(f"rule must be one whose weigh(state, report, key) runs, got {said(error)}") from error
+    coef, after = _ran("runs as weigh(state, report, key)", lambda: weigh(start, reports[0], key))
     _require(np.shape(coef) == (cohort,), f"gives one coefficient a slot, [{cohort}], got {np.shape(coef)}")
     _require(_form(after) == _form(start), "keeps the form of its state: structure, shapes and dtypes")
     for name, report in (("everybody", reports[0]), ("an absent client", absent)):
@@ -54,17 +52,20 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     expected, same = weigh(start, absent, key)
     _alike(weigh(start, moved, key), (expected[order], same), "does not mind the order of the slots")
     _alike(weigh(start, _filled(absent, jnp.nan), key), (expected, same), "does not look at inactive slots")
-    _alike(jax.jit(weigh)(start, absent, key), (expected, same), "is the same under jit")
+    under_jit, under_vmap = "is the same under jit", "is the same under vmap"
+    in_a_scan = "is the same in a scan as round by round"
+    _alike(_ran(under_jit, lambda: jax.jit(weigh)(start, absent, key)), (expected, same), under_jit)
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *reports)
-    each = jax.vmap(weigh, in_axes=(None, 0, None))(start, stacked, key)
+    each = _ran(under_vmap, lambda: jax.vmap(weigh, in_axes=(None, 0, None))(start, stacked, key))
     loop = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[weigh(start, report, key) for report in reports])
-    _alike(each, loop, "is the same under vmap")
+    _alike(each, loop, under_vmap)
     rounds, state = [], start
     for report in reports:
         given, state = weigh(state, report, key)
         rounds.append(given)
-    last, scanned = jax.lax.scan(lambda s, r: weigh(s, r, key)[::-1], start, stacked)
-    _alike((scanned, last), (jnp.stack(rounds), state), "is the same in a scan as round by round")
+    scan = partial(jax.lax.scan, lambda s, r: weigh(s, r, key)[::-1])
+    last, scanned = _ran(in_a_scan, lambda: scan(start, stacked))
+    _alike((scanned, last), (jnp.stack(rounds), state), in_a_scan)
 
     weights = np.asarray(rounds)
     convex = bool((weights >= 0).all() and np.allclose(weights.sum(1), 1, atol=1e-5))
@@ -118,6 +119,13 @@ def _form(tree: Any) -> Any:
 def _alike(got: Any, expected: Any, promise: str) -> None:
     pairs = zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True)
     _require(all(np.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True) for a, b in pairs), promise)
+
+
+def _ran(promise: str, call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except Exception as error:  # whatever a user's rule raises
+        raise ValueError(f"rule must be one that {promise}, got {said(error)}") from error
 
 
 def _require(kept: bool, promise: str) -> None:

@@ -158,11 +158,15 @@ def _program(sim: Simulation) -> str:
     computes is not."""
     state = jax.eval_shape(sim.init, jax.random.key(0))
     shapes = jax.eval_shape(lambda: sim.data)
-    traced = (
+    return digest_of(
         jax.make_jaxpr(sim.init)(jax.random.key(0)),
         jax.make_jaxpr(sim.step)(state, shapes),
         jax.make_jaxpr(lambda s, d: sim.evaluate(sim.deploy(s), d))(state, shapes),
     )
+
+
+def digest_of(*traced: ClosedJaxpr) -> str:
+    """A digest of traced programs, constants included."""
     words = [re.sub(r" at 0x[0-9a-f]+", "", str(program)).encode() for program in traced]  # where functions lie
     return _digest(*words, *(piece for program in traced for piece in _bytes([*_constants(program)])))
 

@@ -136,7 +136,8 @@ def set_up(
     keep = experiment.checkpoint
     if keep is not None and not going_on and (keep / RESUME).exists():
         raise ValueError(
-            f"checkpoint {keep} already holds a run: go on with fedjax-fair {command} --resume {keep}, "
+            f"checkpoint {keep} already holds a run: go on with fedjax-fair {command} --resume "
+            f"{shlex.quote(str(keep))}, "
             "or name another folder"
         )
     if keep is not None:

@@ -61,6 +61,8 @@ class Experiment:
     """Step size of the server's SGD on the aggregated update."""
     eval_every: int = 10
     """Rounds between evaluations of every client."""
+    evaluate: Literal["test", "validation", "train"] = "test"
+    """The split that the table judges by: choose settings by validation, quote test."""
     precision: Literal["highest", "high", "default"] = "highest"
     """Of the models' matrix products: float32, or faster and coarser where the hardware has it (TF32, bfloat16)."""
     available: float = 1.0

@@ -162,6 +162,7 @@ def simulate(ground: Ground, experiment: Experiment, entry: Entry) -> Simulation
             server_optimizer=optax.chain(ground.transform, optax.sgd(experiment.server_lr)),
             available=available,
             faults=ground.faults,
+            evaluate=(experiment.evaluate,),
             precision=experiment.precision,
             devices=experiment.devices,
         )

@@ -75,10 +75,11 @@ def _from_file(path: Path) -> Any:
 
 @functools.cache  # once per version of the file, outside of any tracing, however often a sweep builds the rule
 def _executed(path: Path, changed: int) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"own rule {path.stem}", path)
     assert spec is not None  # a file that ends in .py
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look their module up; by a name that nobody imports
     spec.loader.exec_module(module)
     return module
 

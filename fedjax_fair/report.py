@@ -4,6 +4,8 @@ import base64
 import io
 import json
 import tomllib
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from html import escape
@@ -32,8 +34,8 @@ figure { margin: 0; } figure img { width: 100%; } figcaption { font-size: .9rem;
 pre { background: #f5f5f5; padding: .75rem; white-space: pre-wrap; overflow-wrap: anywhere; font-size: .85rem; }
 """
 LEGEND = (
-    "Clients' test accuracy, mean ± standard deviation over the seeds: its mean, variance, mean of the worst and "
-    "best 5 % of clients, Gini coefficient, Jain's index; peak is the mean accuracy at its best evaluation."
+    "Clients' {split} accuracy, mean ± standard deviation over the seeds: its mean, variance, mean of the worst "
+    "and best 5 % of clients, Gini coefficient, Jain's index; peak is the mean accuracy at its best evaluation."
 )
 
 
@@ -45,7 +47,7 @@ def report(folder: Path, out: Path | None = None) -> Path:
     """
     try:
         summary = json.loads((folder / "summary.json").read_text())
-        with np.load(folder / "history.npz") as arrays:
+        with np.load(io.BytesIO((folder / "history.npz").read_bytes())) as arrays:
             history = {name: arrays[name] for name in arrays.files}
         config = (folder / "config.toml").read_text()
         page = render(summary, history, config)
@@ -53,7 +55,7 @@ def report(folder: Path, out: Path | None = None) -> Path:
         raise ValueError(f"folder must be a folder of results, got the file {folder}") from error
     except FileNotFoundError as error:
         raise ValueError(f"folder {folder} holds no results: no {Path(error.filename).name}") from error
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"folder {folder} holds damaged results: {type(error).__name__}: {error}") from error
     place = folder / "report.html" if out is None else out
     try:
@@ -81,6 +83,7 @@ def render(summary: dict[str, Any], arrays: dict[str, np.ndarray], config: str) 
     dataset = settings["dataset"] + (f" ({settings['partition']})" if settings["dataset"] in IMAGES else "")
     where = f"{dataset}: {clients} clients, {summary['cohort']} a round"
     intro = f"{where}, {rounds} rounds, {seeds} {'seeds' if seeds > 1 else 'seed'}, {summary['model']}."
+    legend = LEGEND.format(split=settings.get("evaluate", "test"))
     costly = any(measures["evaluations"]["mean"] for measures in summary["rules"].values())
     figures = "".join(figure(escape(caption), embedded(draw)) for caption, draw in drawings(rules, arrays))
     made = {key: value for key, value in summary.items() if key not in ("rules", "versions", "command")}
@@ -90,7 +93,7 @@ def render(summary: dict[str, Any], arrays: dict[str, np.ndarray], config: str) 
         f'content="width=device-width, initial-scale=1"><title>{escape(title)}</title><style>{STYLE}</style></head>'
         f"<body><h1>{escape(title)}</h1><p>{escape(intro + judged)}</p>"
         f'<h2>After the last round</h2><div class="wide">{table(summary["rules"], costly)}</div>'
-        f"<p>{LEGEND}{' ' + COST_LEGEND if costly else ''}</p>"
+        f"<p>{legend}{' ' + COST_LEGEND if costly else ''}</p>"
         f'<h2>Figures</h2><div class="figures">{figures}</div>'
         f"<h2>Command</h2><pre>{escape(summary['command'])}</pre>"
         f"<h2>Configuration</h2><pre>{escape(config)}</pre>"

@@ -37,7 +37,7 @@ COST = {"downloads": "sent", "evaluations": "asked"}
 """What selection costs a round; shown where clients are asked for a loss."""
 
 LEGEND = (
-    "Clients' test accuracy after the last round, mean±std over the seeds: its mean,\n"
+    "Clients' {split} accuracy after the last round, mean±std over the seeds: its mean,\n"
     "variance, mean of the worst and best 5 % of clients, Gini coefficient and Jain's\n"
     "index; peak is the mean accuracy at its best evaluation."
 )
@@ -63,16 +63,19 @@ def summarize(histories: list[History], clients: np.ndarray | None = None) -> di
 
 
 def table(runs: Mapping[str, History | list[History]], clients: np.ndarray | None = None) -> str:
-    """Mean and standard deviation over the seeds, a row per rule, as text.
+    """Mean and standard deviation over the seeds, a row per rule, as text; of the histories' first split.
 
     Args:
       runs: per rule its history, or a list of them, one per seed.
       clients: bool[N], the ones to judge by, such as the honest; all by default.
 
     Raises:
-      ValueError: ``runs`` is not of this form.
+      ValueError: ``runs`` is not of this form, or its histories are of different splits.
     """
     runs = check_runs(runs)
+    split, *others = dict.fromkeys(next(iter(h.scores)) for histories in runs.values() for h in histories)
+    if others:
+        raise ValueError(f"runs must be judged by one split, got {split} and {others[0]}")
     for rule, (history, *_) in runs.items():
         wanted = history.accuracy.shape[1:]
         if clients is not None and np.asarray(clients).shape != wanted:
@@ -100,7 +103,7 @@ def table(runs: Mapping[str, History | list[History]], clients: np.ndarray | Non
         console.print(made)
     return (
         "\n".join(line.rstrip() for line in captured.get().splitlines() if line.strip())
-        + f"\n\n{LEGEND}"
+        + f"\n\n{LEGEND.format(split=split)}"
         + (f"\n{COST_LEGEND}" if costly else "")
     )
 

@@ -84,7 +84,7 @@ def run(
       CheckpointError: a ValueError; the checkpoint is of another run or version, which the sentence names, or it
         cannot be written or read.
     """
-    check_count("rounds", rounds)
+    rounds = check_count("rounds", rounds)
     gap = min(check_count("eval_every", eval_every), rounds)
     chunk = check_keeping(checkpoint, every, gap, chunk)
     if (key is None) == (state is None):

@@ -131,15 +131,18 @@ def simulation(
     equal = bool((data.sizes == largest).all())  # then the number of local steps is static
     block = setup.choose_block(client_block, part(selector.cohort, mesh), shapes, data.sizes)
 
+    def measured(of: setup.PerExample, outputs: Array, y: Array) -> Array:
+        return of(outputs, y).astype(jnp.result_type(float))  # sums of a model's bfloat16 would stick at 256
+
     def scores(params: Params, x: Any, y: Array) -> tuple[Array, Array]:
         outputs = net.apply(params, x, None)
-        return metric(outputs, y), loss(outputs, y)
+        return measured(metric, outputs, y), measured(loss, outputs, y)
 
     def just_loss(params: Params, x: Any, y: Array) -> tuple[Array]:
-        return (loss(net.apply(params, x, None), y),)
+        return (measured(loss, net.apply(params, x, None), y),)
 
     def just_metric(params: Params, x: Any, y: Array) -> tuple[Array]:
-        return (metric(net.apply(params, x, None), y),)
+        return (measured(metric, net.apply(params, x, None), y),)
 
     def init(key: Key) -> SimState:
         model_key, rule_key, selector_key, run_key = jax.random.split(key, 4)

@@ -68,7 +68,8 @@ def sweep(
 
     Args:
       build: settings to an ``ff.simulation(...)``; called with tracers in the place of swept floats. All points
-        must have the same data. Called again with the same function (and floats), it compiles nothing.
+        must have the same data. Called again with the same function (and floats), it compiles nothing, unless the
+        simulations that it makes have changed.
       grid: values of every setting; all their combinations are played. ``{}`` is one point.
       seeds: how many (0, 1, ...), or a list of seeds or JAX keys.
       rounds: of every run.
@@ -90,7 +91,7 @@ def sweep(
         smallest and the largest of every setting before anything is compiled.
       CheckpointError: a ValueError; the checkpoint is of another sweep, as in ``run``.
     """
-    check_count("rounds", rounds)
+    rounds = check_count("rounds", rounds)
     gap = min(check_count("eval_every", eval_every), rounds)
     chunk = check_keeping(checkpoint, every, gap, chunk)
     keys, mesh = _keys(seeds), as_mesh(devices)
@@ -195,7 +196,7 @@ def _places(checkpoint: str | Path, programs: Sequence[Program]) -> list[Path]:
 
 
 def _keys(seeds: int | Sequence[Any]) -> Any:
-    if isinstance(seeds, int):
+    if isinstance(seeds, int | np.integer):
         seeds = range(check_count("seeds", seeds))
     if not len(seeds):
         raise ValueError("seeds must be a number or a list of seeds or keys, got an empty list")

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from fedjax_fair.checkpoint import digest_of
 from fedjax_fair.checks import check_count
 from fedjax_fair.devices import CLIENTS, part
 from fedjax_fair.grid import Point, label
@@ -63,15 +64,35 @@ def program_of(
         numbers={name: jnp.asarray(mine)[runs // len(keys)] for name, mine in values.items()},
         keys=keys[runs % len(keys)],
         owners=owners,
-        call={"build": build, "static": static, "width": width, "mesh": mesh},
+        call={
+            "build": build,
+            "static": static,
+            "width": width,
+            "mesh": mesh,
+            "made": _made(build, static, sim, swept),
+        },
     )
 
 
-STATIC = ("build", "static", "width", "mesh")
+def _made(build: Build, static: tuple, sim: Simulation, swept: tuple[str, ...]) -> str:
+    """A digest of what ``build`` makes now: what it reads may have changed since it was called last."""
+
+    def everything(mine: Point, key: Any, data: Any) -> Any:
+        made = build(**dict(static), **mine)
+        state, info = made.step(made.init(key), data)
+        return state, info, made.evaluate(made.deploy(state), data)
+
+    floats = {name: jnp.zeros(()) for name in swept}
+    return digest_of(jax.make_jaxpr(everything)(floats, jax.random.key(0), jax.eval_shape(lambda: sim.data)))
+
+
+STATIC = ("build", "static", "width", "mesh", "made")
 
 
 @partial(jax.jit, static_argnames=STATIC)
-def _start(keys: Any, numbers: Any, *, build: Build, static: tuple, width: int | None, mesh: Mesh | None) -> Any:
+def _start(
+    keys: Any, numbers: Any, *, build: Build, static: tuple, width: int | None, mesh: Mesh | None, made: str
+) -> Any:
     def one(_: Any, key: Any, mine: Point) -> Any:
         return build(**dict(static), **mine).init(key)
 
@@ -88,6 +109,7 @@ def go_on(
     static: tuple,
     width: int | None,
     mesh: Mesh | None,
+    made: str,
     evaluations: int,
     every: int,
 ) -> Any:

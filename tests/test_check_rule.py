@@ -35,6 +35,15 @@ BROKEN = {
 }
 
 
+def test_a_rule_that_branches_in_python_is_told_so():
+    """In every eager call it works."""
+    branching = rule(lambda s, r, k: (even(r) * (2 if r.n.sum() > 0 else 1), s))
+    with pytest.raises(
+        ValueError, match="rule must be one that is the same under jit, got TracerBoolConversionError"
+    ):
+        ff.check_rule(branching)
+
+
 @pytest.mark.parametrize("promise", BROKEN)
 @pytest.mark.filterwarnings("ignore:.*Tracer")
 def test_a_broken_promise_is_named(promise):

@@ -315,6 +315,31 @@ def test_early_stopping_waits_its_patience(tmp_path):
     assert len(play(tmp_path, rounds=300, on_chunk=stop)[1].rounds) == len(variances)  # and stays stopped
 
 
+def course(accuracies, split="test"):
+    scores = {"test": 0.5, "validation": 0.5} | {split: np.array(accuracies)[:, None]}
+    scores = {s: ff.types.Evaluation(np.broadcast_to(a, (len(accuracies), 2)), None) for s, a in scores.items()}
+    scores = {s: of._replace(loss=of.accuracy) for s, of in scores.items()}
+    return ff.History(np.arange(len(accuracies)), scores, *[np.zeros((0, 0))] * 3, None, *[np.zeros(0)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "enough"),
+    [
+        ([0.5, 0.6, 0.5, 0.4], True),
+        ([0.5, 0.4, 0.3, 0.6, 0.5], True),  # a later rise in the same chunk is too late
+        ([0.5, 0.4, 0.6, 0.5], False),
+        ([np.nan, np.nan], True),
+        ([np.nan, 0.1], False),
+    ],
+)
+def test_early_stopping_goes_by_every_evaluation_of_its_split(accuracies, enough):
+    for split in ("test", "validation"):
+        assert ff.callbacks.early_stopping(2, split=split)(None, course(accuracies, split)) is enough
+    assert ff.callbacks.early_stopping(2)(None, course(accuracies)) is enough  # the first split
+    with pytest.raises(ValueError, match="split must be one of test, validation, got 'train'"):
+        ff.callbacks.early_stopping(2, split="train")(None, course(accuracies))
+
+
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_the_stream_holds_every_evaluation_once(ending, tmp_path):
     path = tmp_path / f"history.{ending}"

@@ -274,7 +274,13 @@ def test_a_run_that_was_cut_off_is_resumed_without_another_flag(tmp_path, monkey
 
 
 OWN = """
+from __future__ import annotations
+import dataclasses
 import fedjax_fair as ff, jax.numpy as jnp
+
+@dataclasses.dataclass
+class Unused:
+    power: float
 
 def squared(power: float = 2.0):
     def weigh(state, report, key):

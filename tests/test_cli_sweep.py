@@ -42,6 +42,26 @@ def test_a_point_is_the_run_with_its_settings(swept, tmp_path, capsys):
     capsys.readouterr()
 
 
+def test_settings_are_chosen_by_validation(tmp_path, capsys):
+    main(
+        [
+            "sweep",
+            "--grid",
+            "lr=.05,.1",
+            *SMALL,
+            "--seeds",
+            "1",
+            "--evaluate",
+            "validation",
+            "--out",
+            str(tmp_path / "o"),
+        ]
+    )
+    assert "Clients' validation accuracy" in capsys.readouterr().out
+    main(["report", str(tmp_path / "o")])
+    assert "Clients' validation accuracy" in (tmp_path / "o" / "report.html").read_text()
+
+
 def test_the_written_configuration_repeats_the_sweep(swept, tmp_path, capsys):
     main(["sweep", str(swept / "config.toml"), "--out", str(tmp_path / "again")])
     same_arrays(swept / "history.npz", tmp_path / "again" / "history.npz")

@@ -274,6 +274,9 @@ def test_the_heat_map_is_the_mean_coefficient_of_the_rounds_taken_part_in():
 def test_selections_count_rounds_per_client():
     (line,) = plot.selections({"a": of_rounds([[0, 1], [0, 2], [0, 1]])}, 4).lines
     assert line.get_ydata().tolist() == [0, 1, 2, 3, 3]
+    absent = of_rounds([[0, 1], [0, 2], [0, 1]], active=np.array([[1, 1], [0, 1], [0, 0]]) > 0)
+    (line,) = plot.selections({"a": absent}, 4).lines
+    assert line.get_ydata().tolist() == [0, 1, 1, 1, 1]
 
 
 def test_the_frontier_has_students_interval_over_the_seeds():

@@ -134,6 +134,13 @@ def test_what_a_rule_is_called_cannot_break_the_page(folder, tmp_path):
             r"folder .* holds damaged results: JSONDecodeError",
         ),
         (lambda place: (place / "summary.json").write_text("{}"), r"folder .* holds no results: no history.npz"),
+        (
+            lambda place: (
+                [(place / name).write_text("{}") for name in ("summary.json", "history.npz")]
+                and (place / "history.npz").write_bytes(b"PK\x03\x04 and no more")
+            ),
+            r"folder .* holds damaged results: BadZipFile",
+        ),
     ],
 )
 def test_a_folder_without_results_is_one_sentence(damage, sentence, tmp_path, capsys):

@@ -5,6 +5,7 @@ import subprocess
 import warnings
 
 import numpy as np
+import pytest
 
 import fedjax_fair as ff
 from fedjax_fair import results
@@ -48,6 +49,17 @@ def test_what_is_not_finite_is_null_in_json_and_nan_in_csv(tmp_path):
     assert summary["rules"]["fedavg"]["accuracy"] == {"mean": None, "std": 0.0, "per_seed": [None]}
     assert summary["cohort"] == 2
     assert "nan" in (tmp_path / "summary.csv").read_text()
+
+
+def test_the_table_names_the_split_that_it_judges_by():
+    def scored(*splits):
+        scores = {split: Evaluation(np.full((1, 2), 0.5), np.ones((1, 2))) for split in splits}
+        none = np.zeros((1, 2), int)
+        return ff.History(np.ones(1), scores, none, none, none > 0, None, np.zeros(1), np.zeros(1))
+
+    assert "Clients' validation accuracy after" in ff.table({"a": scored("validation", "test")})
+    with pytest.raises(ValueError, match="runs must be judged by one split, got test and train"):
+        ff.table({"a": scored("test"), "b": [scored("test"), scored("train", "test")]})
 
 
 def test_an_edited_checkout_is_recorded_as_dirty(tmp_path, monkeypatch):

@@ -134,6 +134,28 @@ def test_the_report_holds_what_the_clients_would_say(data):
 # Who trains beside whom makes no difference
 
 
+def test_a_model_in_half_precision_is_measured_in_full():
+    """600 examples, all classified rightly: counted in bfloat16, 256 and one are 256."""
+    data = ff.FederatedData.from_arrays(
+        np.ones((1200, 2), np.float32), np.zeros(1200, int), client_id=np.repeat([0, 1], 600), split=(0.5, 0, 0.5)
+    )
+    half = (
+        lambda key, x: jnp.zeros((3,)),
+        lambda w, x: jnp.array([[1.0, 0, 0]], jnp.bfloat16) + (x[:, :1] * w[None, :]).astype(jnp.bfloat16),
+    )
+    sim = ff.simulation(
+        half,
+        data,
+        aggregator=rule(lambda report: jnp.where(report.loss > 0, mean(report), 0)),
+        trainer=FULL,
+        metric=lambda logits, y: logits.argmax(-1) == y,
+    )
+    _, history = ff.run(sim, 0, 1)
+    assert history.accuracy.dtype == history.loss.dtype == np.float32
+    np.testing.assert_array_equal(history.accuracy, 1)
+    np.testing.assert_allclose(history.received_loss, np.log(np.e + 2) - 1, rtol=1e-2)
+
+
 def example_by_example(loss, params, client, key, round):
     """A trainer of one step per example: clients of different sizes are done at different times."""
 

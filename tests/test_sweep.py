@@ -75,6 +75,27 @@ def test_all_numbers_and_seeds_are_one_program_which_serves_again():
     assert made.count == 0
 
 
+@pytest.mark.parametrize("changed", ["steps", "data"])
+def test_a_build_that_reads_something_else_now_makes_something_else(changed):
+    """A notebook's build reads globals; the function is the same, what it makes is not."""
+    now = {"steps": 1, "data": DATA}
+
+    def build(lr):
+        trainer = ff.local_sgd(optax.sgd(lr), steps=now["steps"], batch_size=4)
+        return ff.simulation(toy.linear, now["data"], aggregator=ff.fedavg(), trainer=trainer)
+
+    def sweep():
+        return ff.sweep(build, {"lr": [0.1]}, rounds=2).histories[0][0]
+
+    before = sweep()
+    now[changed] = {"steps": 3, "data": toy.federation(toy.SIZES[::-1], seed=5)}[changed]
+    alone = ff.run(build(0.1), 0, 2)[1]
+    after = sweep()
+    assert_allclose(after.coef, alone.coef, rtol=1e-5)
+    assert_allclose(after.loss, alone.loss, rtol=1e-5)
+    assert not np.allclose(before.loss, alone.loss)
+
+
 def test_words_and_whole_numbers_are_part_of_the_program():
     done = play(grid={"m": [2, 3], "cdf": ["weibull", "logistic"], "lr": [0.1]}, seeds=1)
     assert len(done.histories) == 4
@@ -102,6 +123,13 @@ def test_seeds_may_be_keys_and_the_grid_empty():
     for key, history in zip(keys, done.histories[0]):
         assert_allclose(history.loss, ff.run(built(), key, ROUNDS, eval_every=EVERY)[1].loss, rtol=2e-5)
     assert "one point" in table(done.runs)
+
+
+def test_numpys_whole_numbers_are_whole_numbers(tmp_path):
+    done = play(grid={}, seeds=np.int64(2), rounds=np.int64(3), eval_every=np.int32(2), checkpoint=tmp_path)
+    assert [len(done.histories[0]), *done.histories[0][0].rounds] == [2, 2, 3]
+    _, history = ff.run(built(), 0, np.int64(3), eval_every=np.int64(2), checkpoint=tmp_path / "alone")
+    assert history.rounds.tolist() == [2, 3]
 
 
 def test_chunks_do_not_change_a_sweep():

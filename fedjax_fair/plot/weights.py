@@ -49,14 +49,17 @@ def _check_clients(history: History, n_clients: int) -> None:
 
 @paper()
 def selections(histories: Mapping[str, History], n_clients: int, ax: "Axes | None" = None) -> "Axes":
-    """How often each client was selected, from the rarest to the most frequent, for ``{name: history}``."""
+    """In how many rounds each client took part, from the rarest to the most frequent, for ``{name: history}``.
+
+    Who was selected but absent, or whose update was left out, took no part.
+    """
     own = ax is None
     ax = new_axes(ax, 2.2)
     for i, (name, history) in enumerate(named(histories).items()):
         _check_clients(history, n_clients)
-        counts = np.sort(np.bincount(history.ids.ravel(), minlength=n_clients))
+        counts = np.sort(np.bincount(history.ids[history.active], minlength=n_clients))
         ax.step(np.arange(n_clients + 1), np.append(counts, counts[-1]), where="post", label=name, **style(i))
-    ax.set(xlabel="Clients, from the rarest selected", ylabel="Rounds taken part in", xlim=(0, n_clients))
+    ax.set(xlabel="Clients, from the rarest", ylabel="Rounds taken part in", xlim=(0, n_clients))
     ax.set_ylim(bottom=0)
     ax.locator_params(integer=True)
     legend_above(ax, own)
