@@ -126,14 +126,14 @@ def ascend(policy, moments, advantage, trace):
 
 
 @jax.jit
-def score_of(policy, made, key):
-    """grad log N(a; mu(s), I) at the action that is drawn, and that action."""
+def score_of(policy, made, key, std):
+    """grad log N(a; mu(s), std^2 I) at the action that is drawn, and that action."""
     s, active = features(made, SIZES.sum()), made.active
     noise = jnp.stack([jax.random.normal(jax.random.fold_in(key, i), ()) for i in COHORT])
-    action = mean_action(policy, s) + noise
+    action = mean_action(policy, s) + std * noise
 
     def log_density(policy):
-        return jnp.where(active, jax.scipy.stats.norm.logpdf(action, mean_action(policy, s)), 0).sum()
+        return jnp.where(active, jax.scipy.stats.norm.logpdf(action, mean_action(policy, s), std), 0).sum()
 
     return jax.grad(log_density)(policy), action
 
@@ -142,11 +142,11 @@ def in_float64(tree):
     return jax.tree.map(lambda v: v.astype(jnp.float64) if v.dtype == jnp.float32 else v, tree)
 
 
-@pytest.mark.parametrize(("discount", "baseline"), [(0.0, None), (0.6, 0.8)])
-def test_a_reward_is_credited_to_the_actions_before_it(discount, baseline):
+@pytest.mark.parametrize(("discount", "baseline", "std"), [(0.0, None, 1.0), (0.6, 0.8, 0.3)])
+def test_a_reward_is_credited_to_the_actions_before_it(discount, baseline, std):
     """REINFORCE by hand over four rounds: the reward of round t meets the score of round t - 1 (and earlier)."""
     with jax.enable_x64(True), toy.optimized(False):
-        rule = ff.pg_ffl(1e-2, discount, baseline)
+        rule = ff.pg_ffl(1e-2, discount, baseline, std=std)
         state = scrambled(jax.jit(rule.init)(jnp.asarray(SIZES, jnp.float64), KEY))
         policy, moments, play = state.policy, ADAM.init(state.policy), jax.jit(rule.weigh)
         trace = average = None
@@ -160,7 +160,7 @@ def test_a_reward_is_credited_to_the_actions_before_it(discount, baseline):
                 advantage = reward - (0 if baseline is None or average is None else average)
                 policy, moments = ascend(policy, moments, advantage, trace)
                 average = reward if average is None else 0.8 * average + 0.2 * reward
-            score, action = score_of(policy, made, key)
+            score, action = score_of(policy, made, key, std)
             weights = np.where(made.active, np.exp(action), 0)
             assert_allclose(coef, weights / weights.sum(), rtol=1e-8)
             trace = score if trace is None else jax.tree.map(lambda e, g: discount * e + g, trace, score)

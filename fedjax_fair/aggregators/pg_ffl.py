@@ -47,10 +47,11 @@ def pg_ffl(
     baseline: Array | float | None = None,
     g_min: Array | float = 1e-3,
     deterministic: bool = False,
+    std: Array | float = 1.0,
 ) -> Aggregator:
     r"""Draw the weights from a Gaussian policy; reward it for accuracy that is high and evenly spread.
 
-    .. math:: a \sim N(\mu_\phi(s), I), \qquad c = \operatorname{softmax}(a), \qquad
+    .. math:: a \sim N(\mu_\phi(s), \sigma^2 I), \qquad c = \operatorname{softmax}(a), \qquad
               r = -\bar a \log \operatorname{Gini}(a_1, ..., a_S), \qquad
               \phi \leftarrow \phi + \beta\, r\, \nabla_\phi \log \pi_\phi(a \mid s)
 
@@ -74,6 +75,8 @@ def pg_ffl(
         Without it every reward is positive, and all actions are reinforced, good ones more.
       g_min: floor of the Gini coefficient inside the logarithm, in (0, 1): it bounds the reward.
       deterministic: evaluation mode.
+      std: sigma, above 0: how far actions stray from their mean; not stated in the paper. With 1 the weights of
+        five clients are .05 to .44 in a typical round, which costs accuracy where the clients' labels differ.
 
     Raises:
       ValueError: an argument outside its range; in ``simulation``, data without a validation split.
@@ -91,6 +94,7 @@ def pg_ffl(
     check_range("beta", beta, 0)
     check_range("discount", discount, 0, 1, open_high=True)
     check_range("g_min", g_min, 0, 1, open_low=True, open_high=True)
+    check_range("std", std, 0, open_low=True)
     if baseline is not None:
         check_range("baseline", baseline, 0, 1, open_high=True)
     policy, adam = Policy(), optax.adam(beta, eps=1e-5)  # eps: Adam would blow rounding up to full steps
@@ -137,8 +141,8 @@ def pg_ffl(
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(report.ids)
         noise = jax.vmap(lambda k: jax.random.normal(k, (), s.dtype))(keys)
         mean, gradients_of = jax.vjp(lambda phi: mean_action(phi, s), state.policy)
-        action = mean + noise
-        (score,) = gradients_of(jnp.where(report.active, noise, 0))  # grad log pi = sum (a - mu) grad mu
+        action = mean + std * noise
+        (score,) = gradients_of(jnp.where(report.active, noise / std, 0))  # sum (a - mu) / std^2 grad mu
         trace = jax.tree.map(lambda e, g: discount * e + g, state.trace, score)
         after = state._replace(trace=trace, round=state.round + 1)
         heard = report.active.any()  # else the model stays where it is: the next reward is still the last action's
