@@ -39,10 +39,14 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     reports = [_report(seed, n_clients, cohort) for seed in range(3)]
     absent = reports[0]._replace(active=reports[0].active.at[1].set(False))
 
-    coef, after = _ran("runs as weigh(state, report, key)", lambda: weigh(start, reports[0], key))
+    answer = _ran("runs as weigh(state, report, key)", lambda: weigh(start, reports[0], key))
+    pair = isinstance(answer, tuple) and len(answer) == 2
+    _require(pair, f"returns a pair, coefficients and state, got {type(answer).__name__}")
+    coef, after = answer
     _require(np.shape(coef) == (cohort,), f"gives one coefficient a slot, [{cohort}], got {np.shape(coef)}")
     _require(_form(after) == _form(start), "keeps the form of its state: structure, shapes and dtypes")
-    for name, report in (("everybody", reports[0]), ("an absent client", absent)):
+    content = reports[0]._replace(loss=jnp.zeros(cohort), train_loss=jnp.zeros(cohort))
+    for name, report in (("everybody", reports[0]), ("losses of zero", content), ("an absent client", absent)):
         given, _ = weigh(start, report, key)
         _require(bool(jnp.isfinite(given).all()), f"gives finite coefficients with {name}")
         _require(not np.any(np.asarray(given)[~np.asarray(report.active)]), "gives the inactive 0")

@@ -135,18 +135,19 @@ def drawings(rules: list[str], arrays: dict[str, np.ndarray]) -> Iterator[tuple[
     yield "Clients by accuracy, mean over the seeds", lambda: plot.client_histogram(last)
     yield "Mean accuracy and variance over the rounds", lambda: plot.accuracy_and_fairness(course)
     if len(rules) > 1:
-        ten = {rule: a[:, -10:] for rule, a in accuracy.items()}
-        count = next(iter(ten.values())).shape[1]
+        # At most ten, and of a short run only its end: untrained models would be averaged in.
+        count = max(1, min(10, next(iter(accuracy.values())).shape[1] // 4))
+        late = {rule: a[:, -count:] for rule, a in accuracy.items()}
         over = f"mean over the last {count} evaluations" if count > 1 else "at the last evaluation"
         yield (
-            f"Fairness against accuracy, {over}; crosses are 95 % confidence intervals",
-            lambda: plot.frontier(ten),
+            f"Fairness against accuracy, {over}; crosses are 95 % confidence intervals, cut off at the frame",
+            lambda: plot.frontier(late),
         )
     clients = next(iter(accuracy.values())).shape[-1] if isinstance(who, slice) else len(who)
     first = {rule: _first_seed(rule, arrays) for rule in rules}
-    drawn: dict[bytes, list[str]] = {}  # rules of the same selection are one line
+    drawn: dict[bytes, list[str]] = {}  # rules of which the same clients took part are one line
     for rule, history in first.items():
-        drawn.setdefault(np.ascontiguousarray(history.ids).tobytes(), []).append(rule)
+        drawn.setdefault(np.where(history.active, history.ids, -1).tobytes(), []).append(rule)
     alike = {_several(names): first[names[0]] for names in drawn.values()}
     yield "How often clients took part, first seed", lambda: plot.selections(alike, clients)
     for rule, history in first.items():

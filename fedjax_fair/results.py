@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_fair import metrics, plot
+from fedjax_fair.checks import check_choice
 from fedjax_fair.history import History
 
 Runs = Mapping[str, list[History]]
@@ -47,33 +48,43 @@ COST_LEGEND = (
 )
 
 
-def summarize(histories: list[History], clients: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """Per measure, f64[seeds]: of the last evaluation; ``peak`` of the best on the evaluated split.
+def summarize(
+    histories: list[History], clients: np.ndarray | None = None, split: str | None = None
+) -> dict[str, np.ndarray]:
+    """Per measure, f64[seeds]: of the last evaluation; ``peak`` of the best.
 
-    ``clients``, bool[N], are the ones to judge by, such as the honest; all by default.
+    ``clients``, bool[N], are the ones to judge by, such as the honest; all by default. ``split`` is the histories'
+    first by default.
     """
     per_seed = []
     for history in histories:
         judged = slice(None) if clients is None else np.asarray(clients)
-        row = metrics.summary(history.accuracy[-1, judged], loss=history.loss[-1, judged])
-        means = np.nanmean(history.accuracy[:, judged], axis=1)
+        accuracy, loss = history.scores[split or next(iter(history.scores))]
+        row = metrics.summary(accuracy[-1, judged], loss=loss[-1, judged])
+        means = np.nanmean(accuracy[:, judged], axis=1)
         cost = {"downloads": history.downloads.mean(), "evaluations": history.evaluations.mean()}  # a round
         per_seed.append(row | {"peak": 100 * means.max(), "left_out": (~history.active).sum()} | cost)
     return {key: np.array([float(row[key]) for row in per_seed]) for key in per_seed[0]}
 
 
-def table(runs: Mapping[str, History | list[History]], clients: np.ndarray | None = None) -> str:
-    """Mean and standard deviation over the seeds, a row per rule, as text; of the histories' first split.
+def table(
+    runs: Mapping[str, History | list[History]], clients: np.ndarray | None = None, split: str | None = None
+) -> str:
+    """Mean and standard deviation over the seeds, a row per rule, as text.
 
     Args:
       runs: per rule its history, or a list of them, one per seed.
       clients: bool[N], the ones to judge by, such as the honest; all by default.
+      split: one that was evaluated, such as "test"; by default the histories' first.
 
     Raises:
-      ValueError: ``runs`` is not of this form, or its histories are of different splits.
+      ValueError: ``runs`` is not of this form, or a history lacks this split; by default, their first ones differ.
     """
     runs = check_runs(runs)
-    split, *others = dict.fromkeys(next(iter(h.scores)) for histories in runs.values() for h in histories)
+    all_scores = [history.scores for histories in runs.values() for history in histories]
+    for scores in all_scores if split is not None else ():
+        check_choice("split", split, scores)
+    split, *others = dict.fromkeys(next(iter(scores)) if split is None else split for scores in all_scores)
     if others:
         raise ValueError(f"runs must be judged by one split, got {split} and {others[0]}")
     for rule, (history, *_) in runs.items():
@@ -89,7 +100,7 @@ def table(runs: Mapping[str, History | list[History]], clients: np.ndarray | Non
     made.add_column("rule", no_wrap=True)
     for heading in COLUMNS.values():
         made.add_column(heading, justify="right", no_wrap=True)
-    measured = {rule: summarize(histories, clients) for rule, histories in runs.items()}
+    measured = {rule: summarize(histories, clients, split) for rule, histories in runs.items()}
     costly = any(h.evaluations.any() for histories in runs.values() for h in histories)
     for heading in COST.values() if costly else ():
         made.add_column(heading, justify="right", no_wrap=True)

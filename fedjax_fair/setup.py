@@ -122,7 +122,8 @@ def check_outputs(net: Model, params: Params, data: FederatedData, loss: PerExam
 def check_weights(result: Any, cohort: int, before: Any) -> tuple[Array, Any]:
     """What an aggregator's ``weigh`` must return: ``(coefficients f[S], state)``."""
     if not isinstance(result, tuple) or len(result) != 2 or jnp.shape(result[0]) != (cohort,):
-        got = jnp.shape(result[0]) if isinstance(result, tuple) and result else type(result).__name__
+        alone = "one array" if isinstance(result, Array) else type(result).__name__
+        got = jnp.shape(result[0]) if isinstance(result, tuple) and result else alone
         raise ValueError(f"weigh must return (coefficients [{cohort}], state), got {got}")
     check_state("weigh", before, result[1])
     return result

@@ -103,3 +103,6 @@ def finish(plan: Plan | Grid, folder: Path, runs: Runs, notes: Console) -> None:
         print(f"Judged by the {int(honest.sum())} honest clients; {int((~honest).sum())} do {experiment.fault}.")
     write_plots(folder, runs, honest)
     notes.print(f"Results in {folder}")
+    if experiment.evaluate == "validation" and isinstance(plan, Grid):
+        chosen = f"{shlex.quote(str(folder / 'config.toml'))} --grid NAME=VALUE ..."
+        notes.print(f"To quote the test split of a point: fedjax-fair sweep {chosen} --evaluate test --out FOLDER")

@@ -57,7 +57,9 @@ def test_settings_are_chosen_by_validation(tmp_path, capsys):
             str(tmp_path / "o"),
         ]
     )
-    assert "Clients' validation accuracy" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "Clients' validation accuracy" in said.out
+    assert "To quote the test split of a point: fedjax-fair sweep " in said.err
     main(["report", str(tmp_path / "o")])
     assert "Clients' validation accuracy" in (tmp_path / "o" / "report.html").read_text()
 

@@ -154,6 +154,10 @@ PARTS = {
             ff.Aggregator(lambda sizes, key: (), lambda state, report, key: (report.n, report.n)),
             "weigh must return a state of the same form as init's, (), got [5]",
         ),
+        (
+            ff.Aggregator(lambda sizes, key: (), lambda state, report, key: report.n),
+            "weigh must return (coefficients [5], state), got one array",
+        ),
     ],
     "model": [(ff.models.mlp, "model must be a model, got the factory mlp: call it")],
     "deploy": [("averaged", "deploy must be a function of the state, such as ff.averaged, got 'averaged'")],

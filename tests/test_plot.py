@@ -274,6 +274,9 @@ def test_the_heat_map_is_the_mean_coefficient_of_the_rounds_taken_part_in():
 def test_selections_count_rounds_per_client():
     (line,) = plot.selections({"a": of_rounds([[0, 1], [0, 2], [0, 1]])}, 4).lines
     assert line.get_ydata().tolist() == [0, 1, 2, 3, 3]
+    scores = {"test": ff.types.Evaluation(np.zeros((1, 4)), np.zeros((1, 4)))}
+    (line,) = plot.selections({"a": of_rounds([[0, 1], [0, 2], [0, 1]])._replace(scores=scores)}).lines
+    assert line.get_ydata().tolist() == [0, 1, 2, 3, 3]  # the history knows how many clients there are
     absent = of_rounds([[0, 1], [0, 2], [0, 1]], active=np.array([[1, 1], [0, 1], [0, 0]]) > 0)
     (line,) = plot.selections({"a": absent}, 4).lines
     assert line.get_ydata().tolist() == [0, 1, 1, 1, 1]

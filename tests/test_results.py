@@ -57,7 +57,14 @@ def test_the_table_names_the_split_that_it_judges_by():
         none = np.zeros((1, 2), int)
         return ff.History(np.ones(1), scores, none, none, none > 0, None, np.zeros(1), np.zeros(1))
 
-    assert "Clients' validation accuracy after" in ff.table({"a": scored("validation", "test")})
+    both = {"a": scored("validation", "test"), "b": scored("validation", "test")}
+    both["a"].scores["test"] = Evaluation(np.full((1, 2), 0.25), np.ones((1, 2)))
+    assert "Clients' validation accuracy after" in ff.table(both)
+    quoted = ff.table(both, split="test")
+    assert "Clients' test accuracy after" in quoted
+    assert [row.split()[1] for row in quoted.splitlines() if row.split()[:1] in (["a"], ["b"])] == ["25.0", "50.0"]
+    with pytest.raises(ValueError, match="split must be one of validation, test, got 'train'"):
+        ff.table(both, split="train")
     with pytest.raises(ValueError, match="runs must be judged by one split, got test and train"):
         ff.table({"a": scored("test"), "b": [scored("test"), scored("train", "test")]})
 

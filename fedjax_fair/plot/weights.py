@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 
 @paper()
-def coefficients(history: History, n_clients: int, bins: int = 50, ax: "Axes | None" = None) -> "Axes":
+def coefficients(
+    history: History, n_clients: int | None = None, bins: int = 50, ax: "Axes | None" = None
+) -> "Axes":
     """Heat map of every client's mean coefficient in the rounds it took part in; white where it took part in none.
 
-    Rounds are gathered in at most ``bins`` columns. Rules whose coefficients can be negative get a scale that has
-    white at 0.
+    ``n_clients`` is the history's own by default. Rounds are gathered in at most ``bins`` columns. Rules whose
+    coefficients can be negative get a scale that has white at 0.
     """
-    _check_clients(history, n_clients)
+    n_clients = _count(history, n_clients)
     rounds = len(history.ids)
     columns = min(check_count("bins", bins), rounds)
     column = np.broadcast_to((np.arange(rounds) * columns // rounds)[:, None], history.ids.shape)
@@ -41,14 +43,16 @@ def coefficients(history: History, n_clients: int, bins: int = 50, ax: "Axes | N
     return ax
 
 
-def _check_clients(history: History, n_clients: int) -> None:
+def _count(history: History, n_clients: int | None) -> int:
     if not isinstance(history, History):
         raise ValueError(f"history must be the History of one run, got {type(history).__name__}")
-    check_count("n_clients", n_clients, low=int(history.ids.max(initial=0)) + 1)
+    if n_clients is None:
+        return int(history.accuracy.shape[1])
+    return check_count("n_clients", n_clients, low=int(history.ids.max(initial=0)) + 1)
 
 
 @paper()
-def selections(histories: Mapping[str, History], n_clients: int, ax: "Axes | None" = None) -> "Axes":
+def selections(histories: Mapping[str, History], n_clients: int | None = None, ax: "Axes | None" = None) -> "Axes":
     """In how many rounds each client took part, from the rarest to the most frequent, for ``{name: history}``.
 
     Who was selected but absent, or whose update was left out, took no part.
@@ -56,10 +60,11 @@ def selections(histories: Mapping[str, History], n_clients: int, ax: "Axes | Non
     own = ax is None
     ax = new_axes(ax, 2.2)
     for i, (name, history) in enumerate(named(histories).items()):
-        _check_clients(history, n_clients)
-        counts = np.sort(np.bincount(history.ids[history.active], minlength=n_clients))
-        ax.step(np.arange(n_clients + 1), np.append(counts, counts[-1]), where="post", label=name, **style(i))
-    ax.set(xlabel="Clients, from the rarest", ylabel="Rounds taken part in", xlim=(0, n_clients))
+        count = _count(history, n_clients)
+        rounds = np.sort(np.bincount(history.ids[history.active], minlength=count))
+        ax.step(np.arange(count + 1), np.append(rounds, rounds[-1]), where="post", label=name, **style(i))
+    ax.set(xlabel="Clients, from the rarest", ylabel="Rounds taken part in")
+    ax.margins(x=0)
     ax.set_ylim(bottom=0)
     ax.locator_params(integer=True)
     legend_above(ax, own)
