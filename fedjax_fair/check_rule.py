@@ -46,7 +46,7 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     _require(np.shape(coef) == (cohort,), f"gives one coefficient a slot, [{cohort}], got {np.shape(coef)}")
     _require(_form(after) == _form(start), "keeps the form of its state: structure, shapes and dtypes")
     content = reports[0]._replace(loss=jnp.zeros(cohort), train_loss=jnp.zeros(cohort))
-    for name, report in (("everybody", reports[0]), ("losses of zero", content), ("an absent client", absent)):
+    for name, report in (("everybody", reports[0]), ("an absent client", absent), ("losses of zero", content)):
         given, _ = weigh(start, report, key)
         _require(bool(jnp.isfinite(given).all()), f"gives finite coefficients with {name}")
         _require(not np.any(np.asarray(given)[~np.asarray(report.active)]), "gives the inactive 0")
