@@ -1,7 +1,6 @@
 """What every stock rule is put through, for a rule of the user's own."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -17,8 +16,8 @@ from fedjax_fair.types import Aggregator, Method, Report, as_method
 def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -> str:
     """Put a rule through the contract that every stock rule keeps; say what it is, or what is wrong with it.
 
-    The state keeps its form; coefficients are finite, and 0 for the inactive; the order of the slots, and what
-    inactive slots hold, do not matter; jit, vmap and scan change nothing.
+    The state keeps its form; coefficients are finite, also where all losses are 0, and 0 for the inactive; the
+    order of the slots, and what inactive slots hold, do not matter; jit, vmap and scan change nothing.
 
     Args:
       rule: an Aggregator or a Method.
@@ -67,8 +66,7 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     for report in reports:
         given, state = weigh(state, report, key)
         rounds.append(given)
-    scan = partial(jax.lax.scan, lambda s, r: weigh(s, r, key)[::-1])
-    last, scanned = _ran(in_a_scan, lambda: scan(start, stacked))
+    last, scanned = _ran(in_a_scan, lambda: jax.lax.scan(lambda s, r: weigh(s, r, key)[::-1], start, stacked))
     _alike((scanned, last), (jnp.stack(rounds), state), in_a_scan)
 
     weights = np.asarray(rounds)

@@ -86,6 +86,7 @@ def _made(build: Build, static: tuple, sim: Simulation, swept: tuple[str, ...]) 
     return digest_of(jax.make_jaxpr(everything)(floats, jax.random.key(0), jax.eval_shape(lambda: sim.data)))
 
 
+# ``made`` is for JAX's cache alone: without it the same ``build`` would find the program of what it made before.
 STATIC = ("build", "static", "width", "mesh", "made")
 
 

@@ -64,6 +64,7 @@ def afl(lr: Array | float = 0.1) -> Aggregator:
         mass = mine.sum()
         known = mass > FORGOTTEN
         coef = normalize(jnp.where(known, mine, 0), seen)
+        # Centred: what all losses have in common moves no weight, but would round the mixture.
         ascended = project_simplex(mine + lr * centre(report.loss, seen), seen, mass)
         return coef, AFLState(scatter(state.weights, report.ids, ascended, seen & known))
 
