@@ -307,6 +307,38 @@ def test_a_client_idle_for_long_is_no_nan_where_the_losses_do_not_spread():
     assert_array_equal(cohorts(selector, LOSS, state=state._replace(sigma=jnp.float32(0.1))), 0)
 
 
+@pytest.mark.parametrize(("dtype", "rounding"), [(jnp.float32, 1e-3), (jnp.float64, 1e-9)])
+@pytest.mark.parametrize(("gamma", "sigma"), [(0.1, 0.3), (0.7, 0.0), (0.7, 0.3)])
+def test_nobody_waits_for_ever_however_long_the_others_turns(gamma, sigma, dtype, rounding):
+    """One of 300 a round: N_k falls to e^-690 before a client's turn comes. Eq. 4-7 in logarithms."""
+    clients, rng = 300, np.random.default_rng(0)
+    shares, losses = rng.uniform(1, 3, clients), rng.uniform(0.5, 2, clients)
+    shares /= shares.sum()
+    with jax.enable_x64(dtype == jnp.float64):
+        selector, toy = ff.ucb_cs(1, gamma), jax.tree.map(lambda v: v[:1], random_report(0, 2))
+        toy = toy._replace(gram=toy.gram[:, :1], active=jnp.ones(1, bool), train_loss_std=jnp.full(1, sigma, dtype))
+
+        def step(state, key):
+            ids, state = selector.select(state, key, make_context(clients))
+            return selector.observe(state, toy._replace(ids=ids, train_loss=jnp.asarray(losses, dtype)[ids])), ids[
+                0
+            ]
+
+        start = selector.init(jnp.asarray(shares, dtype))
+        played = np.asarray(jax.lax.scan(step, start, jax.random.split(KEY, 1500))[1])
+    log_count, total = np.full(clients, -np.inf), 0.0
+    for i in played:
+        tried = np.isfinite(log_count)
+        width = sigma * np.sqrt(2 * np.log(max(total, 1)))
+        log_bonus = (np.log(width) if width else -np.inf) - np.where(tried, log_count, 0) / 2
+        index = np.where(tried, np.log(shares) + np.logaddexp(np.log(losses), log_bonus), np.inf)
+        assert np.isinf(index[i]) if not tried.all() else index[i] >= index.max() - rounding
+        log_count, total = log_count + np.log(gamma), gamma * total + 1
+        log_count[i] = np.logaddexp(log_count[i], 0)
+    if sigma:
+        assert set(played[600:].tolist()) == set(range(clients))
+
+
 def test_two_m_candidates_by_default_or_all():
     for m, d in ((2, 4), (5, N)):
         asked = []

@@ -240,6 +240,44 @@ def test_qp_simplex_has_no_duality_gap_and_agrees_with_slsqp(rank, where):
             assert_allclose(p, theirs.x, atol=1e-4)
 
 
+def alike(common):
+    """Unit updates of 20 clients with a common direction: the cosines between them are 0 to .9995."""
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(20, 300)) + common * rng.normal(size=300)
+
+
+def of_two_classes():
+    """Unit updates of 100 clients that hold two of ten classes each: mixtures that nearly cancel."""
+    rng = np.random.default_rng(0)
+    templates = rng.normal(size=(10, 300))
+    pairs = np.stack([rng.permutation(10)[:2] for _ in range(100)])
+    return (templates - templates.mean(0))[pairs].sum(1) + 0.5 * rng.normal(size=(100, 300))
+
+
+@pytest.mark.parametrize(
+    ("updates", "excess"),
+    [*((alike(common), 1e-12) for common in (0, 0.5, 2, 10, 50)), (of_two_classes(), 1e-4)],
+    ids=["0", "0.5", "2", "10", "50", "classes"],
+)
+@pytest.mark.parametrize("width", [0.1, 1.0])
+def test_qp_box_simplex_finds_the_shortest_mixture_of_updates(updates, excess, width):
+    unit = updates / np.linalg.norm(updates, axis=1, keepdims=True)
+    m, gram = len(unit), unit @ unit.T
+    low, high = max(0, 1 / m - width), min(1, 1 / m + width)
+    p = solvers.qp_box_simplex(
+        2 * jnp.asarray(gram),
+        jnp.zeros(m),
+        jnp.full(m, 1 / m),
+        jnp.full(m, low),
+        jnp.full(m, high),
+        jnp.ones(m, bool),
+    )
+    slope = np.sort(gram @ p)
+    room = np.clip(1 - m * low - (high - low) * np.arange(m), 0, high - low)  # the flattest slopes are filled up
+    gap = p @ gram @ p - (low * slope.sum() + room @ slope)
+    assert gap < excess * (p @ gram @ p)  # bounds half of what is missing to the shortest
+
+
 def test_qp_simplex_does_not_care_where_it_starts():
     hessian, linear = quadratic(0, M)
     one, other = (qp_simplex(hessian, linear, jnp.asarray(start), ALL) for start in (np.eye(M)[0], np.ones(M)))

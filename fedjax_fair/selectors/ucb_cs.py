@@ -10,7 +10,7 @@ from fedjax_fair.selectors.ranking import top
 from fedjax_fair.solvers import masked_mean, scatter
 from fedjax_fair.types import Context, Key, Report, Selector
 
-LARGEST = 1e30  # of the exploration bonus
+FAR = 40.0  # nats: beyond e^40 the bonus is all that counts of an index, and is compared by its logarithm
 
 
 class UCBState(NamedTuple):
@@ -65,15 +65,23 @@ def ucb_cs(m: int, gamma: Array | float = 0.7, literal_alg1: bool = False) -> Se
         zero, never = jnp.zeros((), sizes.dtype), jnp.full_like(sizes, -jnp.inf)
         return UCBState(sizes / sizes.sum(), jnp.zeros_like(sizes), never, zero, zero, -never)
 
-    def bound(state: UCBState) -> Array:
+    def log_bonus(state: UCBState) -> Array:
         width = jnp.sqrt(2 * jnp.log(jnp.maximum(state.total, 1))) * state.sigma
-        rarity = jnp.minimum(jnp.exp(-state.log_count / 2), LARGEST)  # finite: 0 * inf would be NaN
-        bonus = jnp.minimum(width * rarity, LARGEST)
+        return jnp.log(width) - state.log_count / 2
+
+    def bound(state: UCBState) -> Array:
+        bonus = jnp.exp(jnp.minimum(log_bonus(state), FAR))
         return jnp.where(jnp.isfinite(state.log_count), state.share * (state.mean + bonus), jnp.inf)
+
+    def ranked(state: UCBState) -> Array:
+        """The index, through arcsinh: in the same order, but the bonus of a long absence cannot overflow."""
+        near, log = jnp.arcsinh(bound(state)), log_bonus(state)
+        far = jnp.isfinite(state.log_count) & (log > FAR)
+        return jnp.where(far, jnp.log(2 * state.share) + log, near)
 
     def select(state: UCBState, key: Key, context: Context) -> tuple[Array, UCBState]:
         del context
-        index = state.listed if literal_alg1 else bound(state)
+        index = state.listed if literal_alg1 else ranked(state)
         ids = top(index, m, key)
         return ids, state._replace(
             listed=jnp.where(jnp.isinf(index), index, index * gamma)
