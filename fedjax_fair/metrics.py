@@ -172,8 +172,8 @@ def gini(x: ArrayLike, unbiased: bool = False, where: ArrayLike | None = None) -
     From 0, equal, to 1 - 1/N. Computed sorted: :math:`\sum_i (2i - N - 1) x_{(i)} / (N \sum x)`. Unlike
     :func:`variance` it does not change when all accuracies are multiplied by a constant.
 
-    ``unbiased`` multiplies by N / (N - 1), which the figures of PG-FFL's Table II contain though its Eq. 3
-    does not.
+    ``unbiased`` multiplies by N / (N - 1), which two of the three figures of PG-FFL's Table II contain (q-FFL's and
+    AFL's; the third is neither) though its Eq. 3 does not.
 
     Differs from AAggFF's code in: all zeros give 0, equal, where its 0 / 0 becomes 1.
 

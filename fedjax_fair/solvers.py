@@ -175,8 +175,8 @@ def project_kl_ball(log_q: Array, rho: Array | float, where: Array, smallest: fl
 
     Returns :math:`\log \hat p` with :math:`\hat p \propto q^s` for the largest :math:`s \in [0, 1]` such that
     :math:`\mathrm{KL}(\hat p \,\|\, \mathrm{uniform}) \le \rho`. The divergence grows with ``s``
-    (its derivative is ``s Var(log q)``), so 50 bisections of ``s`` find it; bisecting ``lambda = 1/s - 1``
-    instead would need an unbounded bracket. Where ``rho <= 0``, ``s = smallest``.
+    (its derivative is ``s Var(log q)``), so 50 bisections of ``log s`` find it, however far apart the log weights
+    are. Where ``rho <= 0``, ``s = smallest``.
     """
     log_q = centre(log_q, where)
     log_m = jnp.log(jnp.maximum(where.sum(), 1).astype(log_q.dtype))
@@ -189,6 +189,7 @@ def project_kl_ball(log_q: Array, rho: Array | float, where: Array, smallest: fl
         return jnp.where(where, jnp.exp(log_p) * (log_p + log_m), 0).sum()
 
     one = jnp.ones((), log_q.dtype)
-    inside, _ = bisect(lambda s: divergence(s) > rho, smallest * one, one, 50)
-    s = jnp.where(divergence(one) <= rho, one, inside)
+    least = jnp.log(jnp.maximum(smallest, jnp.finfo(log_q.dtype).tiny).astype(log_q.dtype))
+    inside, _ = bisect(lambda log_s: divergence(jnp.exp(log_s)) > rho, least, 0 * one, 50)
+    s = jnp.where(divergence(one) <= rho, one, jnp.exp(inside))
     return temper(jnp.where(rho > 0, s, smallest * one))  # at 0 rounding errors would decide

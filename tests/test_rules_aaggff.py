@@ -31,6 +31,11 @@ def test_responses_are_distribution_functions_of_the_relative_loss(cdf):
     assert_allclose(responses(0 * loss, active, cdf, "paper")[:5], DISTRIBUTIONS[cdf].cdf(1), rtol=1e-6)
 
 
+def test_losses_near_the_end_of_float32_are_compared_too():
+    heard = responses(jnp.array([1, 3e38, 3e38, 2]), jnp.ones(4, bool), "exponential", "paper")
+    assert_allclose(heard, -np.expm1([0.0, -2, -2, 0]), atol=1e-6)
+
+
 def test_the_authors_normal_response_falls_with_the_loss():
     heard = {v: responses(jnp.asarray(LOSS), jnp.ones(N, bool), "normal", v) for v in ("paper", "repo")}
     assert_array_equal(np.argsort(heard["paper"]), np.argsort(LOSS))

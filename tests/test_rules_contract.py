@@ -151,7 +151,7 @@ def test_everybody_dropped(case):
     assert_weights(coef, report.active, case.kind)
 
 
-@pytest.mark.parametrize("losses", [(1,), (0,), (1e-12,), (1e4,), (0, 1e-12, 1, 1e4)], ids=str)
+@pytest.mark.parametrize("losses", [(1,), (0,), (1e-12,), (1e4,), (0, 1e-12, 1, 1e4), (1, 3e38)], ids=str)
 def test_finite_on_extreme_losses(case, losses):
     reports = [random_report(t, case.slots, loss=np.resize(losses, case.slots)) for t in range(4)]
     coefs, states = play(case, reports)

@@ -194,3 +194,40 @@ def test_fedfv_remembers_the_last_cohorts_as_the_authors_remember_every_client(a
     assert hits > 5
     assert np.abs(wanted - without).max() > 0.1
     assert_allclose(play(ff.fedfv(alpha, tau), w, ours, n_clients), wanted, rtol=0, atol=1e-8)
+
+
+# AAggFF's own code for its baselines (float32)
+
+BASELINES = golden("afl_term_aaggff")
+
+
+def weights(rule, cohorts):
+    """The rule's coefficients and states, round by round."""
+    reports = [report(ids, np.array(loss)[ids]) for ids, loss in zip(cohorts, BASELINES["losses"])]
+
+    def step(state, report):
+        coef, state = rule.weigh(state, report, KEY)
+        return state, (coef, state)
+
+    return jax.lax.scan(step, rule.init(jnp.ones(8)), stack(reports))[1]
+
+
+@pytest.mark.parametrize("lr", BASELINES["afl_full"])
+def test_afl_with_all_clients_is_as_in_aaggffs_code(lr):
+    """Which aggregates by the mixture after its step; the rule's own is one round behind, as in the paper."""
+    told = [played["mix_coefs"] for played in BASELINES["afl_full"][lr]["rounds"]]
+    coef, states = weights(ff.afl(float(lr)), 10 * [range(8)])
+    assert_allclose(states.weights, told, atol=2e-7)
+    assert_allclose(coef[1:], told[:-1], atol=2e-7)
+
+
+@pytest.mark.parametrize("t", BASELINES["term_full"])
+@pytest.mark.parametrize("where", ["full", "partial"])
+@pytest.mark.parametrize("variant", ["paper", "authors"])
+def test_terms_shares_are_as_in_aaggffs_code(variant, where, t):
+    """There they are normalised; the running evidence is the authors' only."""
+    told = BASELINES[f"term_{where}"][t]["rounds"]
+    coef, states = weights(ff.term(float(t), "uniform", variant), [played["selected"] for played in told])
+    assert_allclose(coef / coef.sum(1, keepdims=True), [played["coef_selected"] for played in told], atol=2e-7)
+    if variant == "authors":
+        assert_allclose(states.evidence, np.array([played["evidence"] for played in told])[:, 0], atol=2e-7)

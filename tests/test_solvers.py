@@ -366,8 +366,9 @@ def test_without_any_root_the_smallest_temper_is_taken():
     assert_allclose(np.exp(log_p), solvers.softmax(0.25 * log_q, ALL), rtol=1e-9)
 
 
-def test_project_kl_ball_of_huge_float32():
-    log_q = (1e4 * np.random.default_rng(0).uniform(0, 1, 50)).astype(np.float32)
+@pytest.mark.parametrize("scale", [1e4, 1e16, 3e38])
+def test_project_kl_ball_of_huge_float32(scale):
+    log_q = (scale * np.random.default_rng(0).uniform(0, 1, 50)).astype(np.float32)
     log_p = project_kl_ball(log_q, 1.0, jnp.ones(50, bool))
     assert log_p.dtype == jnp.float32
     assert np.isfinite(log_p).all()

@@ -10,6 +10,7 @@ from fedjax_fair.checks import check_choice, check_range
 from fedjax_fair.solvers import LOG_FLOOR, log_normalize, project_kl_ball, scatter, uniform_over
 from fedjax_fair.types import Aggregator, Key, Report
 
+FAR = 1e30  # where a step ends: eta_b times a finite loss may be infinite
 LITERAL_CAP = 1 / (1 + 2e5)  # where BanditMTL's search for lambda gives up: lambda = 2e5
 
 
@@ -72,7 +73,7 @@ def fedmaba(
         del key
         seen = report.active
         log_p = jnp.where(seen, state.log_p[report.ids], 0)
-        log_q = log_p + eta_b * jnp.where(seen, report.loss, 0)
+        log_q = log_p + jnp.minimum(eta_b * jnp.where(seen, report.loss, 0), FAR)
         if kl_set == "sampled":
             log_p_hat = project_kl_ball(log_q, rho, seen)
         else:

@@ -24,7 +24,7 @@ class PGFFLState(NamedTuple):
     optimizer: optax.OptState
     trace: Params  # grad log pi(a|s) of the last action, plus discounted earlier ones; shaped as the policy
     baseline: Array  # f32[], moving average of the rewards
-    round: Array  # i32[], rounds in which somebody was heard
+    round: Array  # i32[], rounds of two clients and more
     rewards: Array  # i32[], rounds that taught something
     sizes: Array  # f32[], training examples of all clients
 
@@ -75,18 +75,21 @@ def pg_ffl(
         Without it every reward is positive, and all actions are reinforced, good ones more.
       g_min: floor of the Gini coefficient inside the logarithm, in (0, 1): it bounds the reward.
       deterministic: evaluation mode.
-      std: sigma, above 0: how far actions stray from their mean; not stated in the paper. With 1 the weights of
-        five clients are .05 to .44 in a typical round, which costs accuracy where the clients' labels differ.
+      std: sigma, above 0: how far actions stray from their mean; 1 in the paper. Then the weights of five clients
+        are .05 to .44 in a typical round, which costs accuracy where the clients' labels differ.
 
     Raises:
       ValueError: an argument outside its range; in ``simulation``, data without a validation split.
 
     Differs from the paper in (it states neither the map to weights nor the size of the state):
-      1. weights are the softmax of the Gaussian action;
+      1. weights are the softmax of the Gaussian action; the policy's step is Adam's, not beta times the gradient;
       2. the state of a client is a count sketch of its update (61 numbers, random signs, relative to the
          cohort's root mean square), its loss, its accuracy and its share of the data, not all models side by
          side; the network is shared by the clients;
-      3. accuracies that are all 0 are rewarded with 0; a round with one client teaches nothing.
+      3. accuracies that are all 0 are rewarded with 0; rounds of fewer than two clients, whose weights do not
+         depend on what is drawn, leave the agent as it was: the next reward is still the action's before them;
+      4. accuracies are those of the received model, as in its text and Fig. 2; Algorithm 1 takes those of the
+         models that the clients have trained.
 
     Source: Sun, Si, Wang, Dong, Zhu, Xiao, A Fair Federated Learning Framework With Reinforcement Learning,
     IJCNN 2022.
@@ -114,7 +117,7 @@ def pg_ffl(
     def learn(state: PGFFLState, report: Report) -> PGFFLState:
         """Credit this round's reward to the trace of earlier actions."""
         reward = reward_of(report.accuracy, report.active, g_min)
-        judged = (state.round > 0) & (report.active.sum() > 1)  # one client has no Gini coefficient
+        judged = state.round > 0
         advantage = jnp.where(judged, reward - (0 if baseline is None else state.baseline), 0)
         ascent = jax.tree.map(lambda g: -advantage.astype(g.dtype) * g, state.trace)
         with jax.numpy_dtype_promotion("standard"):  # optax raises a float to an integer count
@@ -145,8 +148,8 @@ def pg_ffl(
         (score,) = gradients_of(jnp.where(report.active, noise / std, 0))  # sum (a - mu) / std^2 grad mu
         trace = jax.tree.map(lambda e, g: discount * e + g, state.trace, score)
         after = state._replace(trace=trace, round=state.round + 1)
-        heard = report.active.any()  # else the model stays where it is: the next reward is still the last action's
-        return softmax(action, report.active), jax.tree.map(lambda a, b: jnp.where(heard, a, b), after, before)
+        acted = report.active.sum() > 1
+        return softmax(action, report.active), jax.tree.map(lambda a, b: jnp.where(acted, a, b), after, before)
 
     return Aggregator(init, weigh)
 

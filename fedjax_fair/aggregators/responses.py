@@ -33,7 +33,7 @@ def responses(loss: Array, active: Array, cdf: CDF, variant: Variant) -> Array:
     Scale-free: a common factor on all losses changes nothing. All-zero losses count as equal (x = 1); the maps
     begin at 0, so a negative loss counts as 0.
     """
-    loss = jnp.maximum(loss, 0)
+    loss = jnp.clip(loss, 0, 1e37)  # of a mean beyond 8e37 the inverse is 0 in float32
     mean = masked_mean(loss, active)
     x = jnp.where(mean > 0, loss / jnp.where(mean > 0, mean, 1), 1)
     maps = CDFS if variant == "paper" else REPO_CDFS
