@@ -241,3 +241,12 @@ def test_a_row_that_one_client_is_tested_on_is_never_trained_on_by_another():
         getattr(data, name).rows.shape[0] for name in ("train", "validation", "test")
     )
     assert abs(share - 0.2) < 0.03
+
+
+def test_a_clients_examples_are_shuffled_by_the_seed_before_the_cut():
+    """Files are often sorted by label: the test split must not hold the last classes alone."""
+    x, y = np.zeros((300, 1), np.float32), np.repeat(np.arange(10), 30)
+    one, other = (build(x, y, client_id=np.zeros(300, int), seed=seed) for seed in (0, 1))
+    for split in one[2:5]:
+        assert len(np.unique(y[np.asarray(split.rows)])) > 6
+    assert not np.array_equal(np.sort(one.test.rows), np.sort(other.test.rows))

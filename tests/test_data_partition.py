@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedjax_fair import registry
 from fedjax_fair.data import partition
 
 SETTINGS = settings(deadline=None, max_examples=40)
@@ -31,6 +32,10 @@ def assert_exact(clients, n_clients, total):
     assert len(clients) == n_clients
     assert min(len(rows) for rows in clients) > 0
     np.testing.assert_array_equal(np.sort(np.concatenate(clients)), np.arange(total))
+
+
+def test_the_invariants_are_tried_on_every_registered_partition():
+    assert {*registry.PARTITIONS} <= {name.split(",")[0].replace(" ", "_").replace("-", "_") for name in FACTORIES}
 
 
 def counts_of(clients, labels):
@@ -266,3 +271,27 @@ def test_wrong_calls_say_so_in_one_sentence(call, sentence):
     with pytest.raises(ValueError, match=sentence) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+def test_dirichlet_by_class_draws_each_class_for_itself():
+    """Var q = (1/N)(1 - 1/N) / (N alpha + 1), and no class's split tells of another's."""
+    labels = np.repeat(np.arange(10), 20000)
+    deals = [partition.dirichlet(20, 0.5, "class", min_size=1)(labels, seed) for seed in range(5)]
+    q = np.concatenate([counts_of(clients, labels) / 20000 for clients in deals])
+    assert abs(q.var() / (0.05 * 0.95 / 11) - 1) < 0.15
+    between = np.corrcoef(q.T)[~np.eye(10, dtype=bool)]
+    assert abs(between.mean()) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("make", "spread"),
+    [
+        (partition.log_normal(2000, 0.5, 1), 0.5),
+        (partition.log_normal(2000, 1.5, 1), 1.5),
+        (partition.power_law(2000, 3.0, 1), 0.5),  # log w is exponential with rate a - 1
+        (partition.power_law(2000, 5.0, 1), 0.25),
+    ],
+)
+def test_skewed_sizes_follow_their_law(make, spread):
+    sizes = np.array([len(rows) for rows in make(np.zeros(2_000_000), 0)])
+    assert abs(np.log(np.maximum(sizes - 1, 1)).std() / spread - 1) < 0.06

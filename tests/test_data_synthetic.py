@@ -73,6 +73,11 @@ def test_max_size_truncates_without_changing_examples():
     assert counts_of(cut).sum(1).max() == 55
 
 
+@pytest.mark.parametrize("alpha", [0.5, 50.0])
+def test_alpha_moves_all_logits_alike_and_no_label(alpha):
+    jax.tree.map(np.testing.assert_array_equal, synthetic(5, alpha=alpha), synthetic(5, alpha=0.0))
+
+
 def test_seeded_and_apart_from_the_global_generator():
     state = np.random.get_state()[1].copy()  # noqa: NPY002
     a, b, c = synthetic(5, seed=1), synthetic(5, seed=1), synthetic(5, seed=2)

@@ -335,3 +335,12 @@ def test_examples_that_overflow_are_their_own_clients_problem(data):
     steep = linear_init, lambda params, x: 100 * linear_apply(params, x)
     _, _, info = one_round(poisoned, ff.fedavg(), FULL, steep)
     assert info.active.tolist() == [True, True, True, False, True]
+
+
+@pytest.mark.parametrize(("name", "heard"), [("fedavg", True), ("qfedavg", False), ("gram", False)])
+def test_an_update_too_long_for_its_square_is_out_where_lengths_are_read(data, name, heard):
+    """1e25 is a float32, its square is not: one such client must not stop the others' round."""
+    before, after, info = one_round(data, RULES[name], sending(lambda received: received + 1e25))
+    assert info.active.tolist() == [True, True, True, heard, True]
+    assert (info.coef[jnp.array([0, 1, 2, 4])] != 0).all()
+    assert np.abs(after["w"] - before["w"]).max() > 1e-3

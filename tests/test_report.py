@@ -1,6 +1,7 @@
 """A results folder as one page: everything inside, nothing blank, nothing from elsewhere."""
 
 import base64
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -95,6 +96,16 @@ def test_it_holds_the_table_the_configuration_and_the_command(page, folder):
     for word in (*RULES, "worst 5%", intro, judged, "at the last evaluation", "--cohort 3", "cohort = 3", "jax: "):
         assert word in page
     assert page.count("<tr>") == 1 + len(RULES)
+
+
+def test_the_summary_is_the_honest_clients(folder):
+    kept = json.loads((folder / "summary.json").read_text())["rules"]
+    with np.load(folder / "history.npz") as arrays:
+        honest = arrays["honest"]
+        for name in RULES:
+            last = arrays[f"{name}/accuracy"][:, -1]
+            assert kept[name]["accuracy"]["mean"] == pytest.approx(100 * last[:, honest].mean(), rel=1e-6)
+            assert kept[name]["accuracy"]["mean"] != pytest.approx(100 * last.mean(), rel=1e-6)
 
 
 def test_it_holds_what_selection_cost_where_the_terminal_does(folder, tmp_path, capsys):

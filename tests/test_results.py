@@ -97,3 +97,19 @@ def test_a_git_that_hangs_or_is_not_there_is_no_obstacle(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setenv("PATH", "")
     assert results._commit() is None
+
+
+def test_tables_and_files_are_judged_by_the_clients_they_are_given(tmp_path):
+    accuracy, none = np.array([[0.1, 0.9, 0.9], [0.2, 0.6, 1.0]]), np.zeros((2, 2), int)
+    scores = {"test": Evaluation(accuracy, accuracy)}
+    history = ff.History(np.array([1, 2]), scores, none, none, none == 0, None, np.ones(2), np.zeros(2))
+    honest = np.array([True, True, False])
+    table = ff.table({"a": history}, clients=honest).splitlines()
+    (row,) = [line.split() for line in table if line.split()[:1] == ["a"]]
+    assert row[1:3] == ["40.0", "400.0"]
+    assert row[-1] == "50.0"  # the peak, at the first evaluation
+    write(tmp_path, {"a": [history]}, {}, honest)
+    kept = json.loads((tmp_path / "summary.json").read_text())["rules"]["a"]
+    assert kept["accuracy"]["mean"] == pytest.approx(40)
+    assert kept["peak"]["mean"] == pytest.approx(50)
+    assert np.load(tmp_path / "history.npz")["a/accuracy"].shape == (1, 2, 3)  # everybody's

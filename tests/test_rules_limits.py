@@ -222,3 +222,17 @@ def test_fedmaba_lets_a_client_come_back():
     coefs, states = play(ff.fedmaba(1.0, 1.0), rounds)
     assert_allclose(states[59].log_p[0], np.log(1e-12), atol=0.01)
     assert coefs[-1].argmax() == 0
+
+
+def test_propfair_hands_its_huber_form_on():
+    losses, mask = jnp.full(4, 6.0), jnp.ones(4, bool)
+    drop, huber = (ff.propfair(5.0, huber=h).objective(ff.erm)(losses, mask, None, None) for h in (False, True))
+    assert float(drop) == pytest.approx(6 / 5)
+    assert float(huber) == pytest.approx(-np.log(0.2 / 5) + (6 - 4.8) / 0.2, rel=1e-5)
+
+
+def test_terms_authors_divide_by_the_clients_that_are_there():
+    rule = ff.term(0.5, variant="authors")
+    some = everybody(LOSS, active=np.arange(8) < 5)
+    few = make_report(0, range(5), loss=LOSS[:5])
+    np.testing.assert_allclose(coefficients(rule, some)[:5], coefficients(rule, few), rtol=1e-6)

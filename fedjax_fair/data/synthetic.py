@@ -21,7 +21,7 @@ def synthetic(
     max_size: int | None = None,
     split: Sequence[float] = (0.8, 0.1, 0.1),
 ) -> FederatedData:
-    r"""Clients with linear models of their own (``alpha``) and inputs of their own (``beta``).
+    r"""Clients with linear models of their own, and inputs of their own (``beta``).
 
     .. math::
         n_k = \lfloor e^{N(4, 2^2)} \rfloor + 50, \quad
@@ -35,7 +35,8 @@ def synthetic(
 
     Args:
       n_clients: N; 30 in FedProx and UCB-CS, 100 in q-FFL.
-      alpha: STANDARD DEVIATION of u_k: how much the clients' models differ.
+      alpha: STANDARD DEVIATION of u_k. It changes nothing: u_k in every entry of W_k and c_k moves all ten logits
+        alike, and the label is the largest. The models differ by their own draws, as much at alpha = 0.
       beta: STANDARD DEVIATION of B_k: how much the clients' inputs differ.
       seed: of all draws, the splits included.
       iid: one model and one law of inputs up to B_k.
