@@ -58,7 +58,8 @@ def run(
     """Play ``rounds`` rounds; evaluate every client after each ``eval_every`` of them and after the last.
 
     The result is the same, bit for bit on one backend, however the run is cut into chunks, and whether it is
-    made in one call or continued by another with ``state=``. A second run of the same ``sim`` compiles nothing.
+    made in one call or continued by another with ``state=``. A second run of the same ``sim``, with the same
+    ``rounds`` and ``eval_every``, compiles nothing.
 
     Args:
       sim: from :func:`fedjax_fair.simulation`.

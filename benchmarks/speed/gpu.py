@@ -1,7 +1,9 @@
 """The engine on a GPU: pfl's published run, many seeds at once, and a full cohort, each against the matmul peak.
 
-The precision of float32 products is stated with every figure: "default" is what users get (TF32 on NVIDIA's
-tensor cores), "highest" is full float32. The peak is that of one large product at the same precision.
+The precision of float32 products is stated with every figure: "highest", full float32, is what users get, "default"
+what ``simulation(precision="default")`` asks for (TF32 on NVIDIA's tensor cores). The peak is that of one large
+product at the same precision. Without tyro:
+``python -c "from benchmarks.speed import gpu; gpu.main(gpu.Options())"``.
 """
 
 import dataclasses
@@ -12,7 +14,6 @@ import time
 from pathlib import Path
 
 import jax
-import tyro
 
 import fedjax_fair as ff
 from benchmarks.speed import common, ours, seeds, workloads
@@ -53,12 +54,12 @@ def peak(side: int, repeats: int = 10) -> float:
     return 2 * side**3 / min(took)
 
 
-def published_run(options: Options, best: float) -> list[dict]:
+def published_run(options: Options, precision: str, best: float) -> list[dict]:
     """pfl-cifar for 1,500 rounds, whole run and steady state, for every client_block."""
     work = workloads.WORKLOADS["pfl-cifar"]
     data, found = ours.federation(*workloads.make_data(work)), []
     for block in options.blocks:
-        sim = ours.simulate(work, data, client_block=block or None)
+        sim = ours.simulate(work, data, client_block=block or None, precision=precision)
         stamps = [time.perf_counter()]
         every = max(1, options.rounds // 10)
         state, _ = ff.run(
@@ -88,10 +89,10 @@ def entry(
     return {"what": what, "round_s": times, "flops": rate, "of_peak": rate / best, **more}
 
 
-def side_by_side(options: Options, best: float) -> list[dict]:
+def side_by_side(options: Options, precision: str, best: float) -> list[dict]:
     """lr-synthetic: one seed, and many in one program; rounds a second summed over the seeds."""
     work = workloads.WORKLOADS["lr-synthetic"]
-    sim = ours.simulate(work, ours.federation(*workloads.make_data(work)))
+    sim = ours.simulate(work, ours.federation(*workloads.make_data(work)), precision=precision)
     rounds, found = 5 if options.quick else 200, []
     programs = {count: seeds.many(sim, rounds) for count in options.seeds}
     states = {count: seeds.start(sim, count) for count in options.seeds}
@@ -101,19 +102,22 @@ def side_by_side(options: Options, best: float) -> list[dict]:
     return found
 
 
-def full_cohort(options: Options, best: float) -> list[dict]:
+def full_cohort(options: Options, precision: str, best: float) -> list[dict]:
     """mlp-fmnist with all clients in every round."""
     work = workloads.WORKLOADS["mlp-fmnist-all"]
-    sim = ours.simulate(work, ours.federation(*workloads.make_data(work)))
+    sim = ours.simulate(work, ours.federation(*workloads.make_data(work)), precision=precision)
     rounds = 1 if options.quick else 50
     state = sim.init(jax.random.key(0))
     programs, states = {0: common.rounds_of(sim, rounds)}, {0: state}
     return [entry(work.name, work, common.interleaved(programs, states, options.repeats, rounds)[0], best)]
 
 
-def main() -> int:
-    """All three at every precision."""
-    options = tyro.cli(Options)
+def main(options: Options | None = None) -> int:
+    """All three at every precision; ``options`` are the command line's unless they are given."""
+    if options is None:
+        import tyro
+
+        options = tyro.cli(Options)
     try:
         device = jax.devices(options.platform)[0]
     except RuntimeError:
@@ -126,13 +130,12 @@ def main() -> int:
         for precision in options.precisions:
             with jax.default_matmul_precision(precision):
                 best = peak(512 if options.quick else 8192)
-                for part in (side_by_side, full_cohort, published_run):
-                    for line in part(options, best):
-                        found.append({**line, "precision": precision, "peak_flops": best})
-                        print(
-                            f"{precision:8} {line['what']:32} {common.spread(line['round_s'])} ms a round",
-                            flush=True,
-                        )
+            for part in (side_by_side, full_cohort, published_run):
+                for line in part(options, precision, best):
+                    found.append({**line, "precision": precision, "peak_flops": best})
+                    print(
+                        f"{precision:8} {line['what']:32} {common.spread(line['round_s'])} ms a round", flush=True
+                    )
     rows = [
         [
             line["what"],

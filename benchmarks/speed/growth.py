@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import numpy as np
 import optax
-import tyro
 
 import fedjax_fair as ff
 from benchmarks.speed import common, report
@@ -70,6 +69,8 @@ def size_of(tree: Any) -> int:
 
 def main() -> None:
     """Both tables, and the plot of both."""
+    import tyro
+
     options = tyro.cli(Options)
     if options.quick:
         options = dataclasses.replace(options, cohorts=(1, 10), clients=(100, 1000), repeats=1, rounds=2)

@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 
 import jax
-import tyro
 
 import fedjax_fair as ff
 from benchmarks.speed import common, ours, runner, workloads
@@ -98,6 +97,8 @@ def ask(work: str, block: int, rounds: int) -> dict:
 
 def main() -> None:
     """Children first, then both tables."""
+    import tyro
+
     options = tyro.cli(Options)
     if options.child is not None:
         print(json.dumps(child(options)))

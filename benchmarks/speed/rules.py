@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import tyro
 from jax import Array
 
 import fedjax_fair as ff
@@ -82,6 +81,8 @@ def difference(times: list[float], base: list[float]) -> float:
 
 def main() -> None:
     """One process; the programs take turns, so that a slow minute hits all of them."""
+    import tyro
+
     options = tyro.cli(Options)
     work = SIZES[options.model]
     rounds = options.rounds or {"lr": 20, "mlp": 2}[options.model]

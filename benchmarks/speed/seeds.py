@@ -5,7 +5,6 @@ import statistics
 from pathlib import Path
 
 import jax
-import tyro
 
 import fedjax_fair as ff
 from benchmarks.speed import common, ours, workloads
@@ -50,6 +49,8 @@ def rounds_for(name: str, quick: bool) -> int:
 
 def main() -> None:
     """All numbers of seeds of one workload take turns."""
+    import tyro
+
     options = tyro.cli(Options)
     counts, repeats = ((1, 2), 1) if options.quick else (options.seeds, options.repeats)
     rows, numbers = [], []
