@@ -125,7 +125,7 @@ def qp_box_simplex(
 def _fista(
     hessian: Array, linear: Array, start: Array, where: Array, project: Callable[[Array], Array], iterations: int
 ) -> Array:
-    """Accelerated projected gradient whose step is the inverse curvature of Q without its common part.
+    """Accelerated projected gradient whose step is 1 / a bound on the curvature of Q without its common part.
 
     The sum of p is given, so what is common to all rows and columns of Q only shifts the objective: with the row
     means in c it is out of Q. Of the Gram matrix of updates that are much alike it is all but a little, and would
@@ -136,9 +136,12 @@ def _fista(
     """
     pairs, everybody = where[:, None] & where[None, :], uniform_over(where, hessian.dtype)
     common = jnp.where(pairs, hessian, 0) @ everybody
+    whole = jnp.trace(jnp.where(pairs, hessian, 0))
     linear = linear + common
     hessian = jnp.where(pairs, hessian - common[:, None] - common[None, :] + everybody @ common, 0)
-    step = 1 / _largest_eigenvalue(hessian)
+    curvature = _largest_eigenvalue(hessian)
+    rounding = 4 * jnp.finfo(hessian.dtype).eps * whole  # where no more is left, it must not decide
+    step = 1 / jnp.where(curvature > rounding, curvature, jnp.where(whole > 0, whole, 1))
 
     def goes_on(carry: tuple[Array, Array, Array, Array, Array]) -> Array:
         k, still, *_ = carry
@@ -161,13 +164,12 @@ def _fista(
 
 
 def _largest_eigenvalue(hessian: Array) -> Array:
-    """An upper bound of a PSD matrix' largest eigenvalue, at most m^(1/8) times it; 1 for the zero matrix."""
+    """An upper bound of a PSD matrix's largest eigenvalue, at most m^(1/8) times it."""
     trace = jnp.trace(hessian)
     scale = jnp.where(trace > 0, trace, 1)
     square = (hessian / scale) @ (hessian / scale)
     fourth = square @ square
-    bound = scale * jnp.sqrt(jnp.sqrt(jnp.sqrt(jnp.square(fourth).sum())))
-    return jnp.where(bound > 0, bound, scale)
+    return scale * jnp.sqrt(jnp.sqrt(jnp.sqrt(jnp.square(fourth).sum())))
 
 
 def project_kl_ball(log_q: Array, rho: Array | float, where: Array, smallest: float = 0.0) -> Array:

@@ -1,4 +1,6 @@
-"""Every flag of an experiment reaches what is trained: another traced program, or other data."""
+"""Every flag that can change what is trained on synthetic data does: another traced program, or other data."""
+
+import dataclasses
 
 import pytest
 from test_cli import SMALL
@@ -6,10 +8,14 @@ from test_cli import SMALL
 from fedjax_fair import registry
 from fedjax_fair.checkpoint import DATA, PROGRAM, describe
 from fedjax_fair.command import read_command
+from fedjax_fair.config import Experiment
 from fedjax_fair.experiment import prepare
 
 FLAGS = [
+    "--clients 7",
     "--data-seed 1",
+    "--split .6 .2 .2",
+    "--precision default",
     "--synthetic.beta 0",
     "--cohort 2",
     "--model mlp",
@@ -30,11 +36,16 @@ FLAGS = [
     "--evaluate validation",
 ]
 SELECTORS = [f"--selector {name}" for name in registry.SELECTORS if name != "uniform"]
+ELSEWHERE = {"dataset", "partition", "test"}  # of images
+NOT_TRAINED = {
+    *("rounds", "seeds", "eval_every", "devices", "checkpoint", "checkpoint_every"),
+    *("data_dir", "out", "overwrite", "quiet", "json"),
+}
 
 
 def trained(words):
     """What a command would train; nothing is compiled for it."""
-    plan = prepare(*read_command(["run", "--aggregator", "qfedavg", *SMALL, *words.split()]))
+    plan = prepare(*read_command(["run", "--aggregator", "fedmaba", *SMALL, *words.split()]))
     (sim,) = plan.simulations.values()
     told = describe(sim, None, {})
     return told[DATA], told[PROGRAM]
@@ -43,6 +54,13 @@ def trained(words):
 @pytest.fixture(scope="module")
 def usual():
     return trained("")
+
+
+def test_no_setting_is_forgotten():
+    flags = " ".join([*FLAGS, *SELECTORS]).split()
+    tried = {word[2:].split(".")[0].replace("-", "_") for word in flags if word.startswith("--")}
+    settings = {field.name for field in dataclasses.fields(Experiment)}
+    assert settings - tried == ELSEWHERE | NOT_TRAINED
 
 
 def test_the_length_of_a_run_is_no_part_of_it(usual):

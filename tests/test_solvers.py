@@ -278,6 +278,17 @@ def test_qp_box_simplex_finds_the_shortest_mixture_of_updates(updates, excess, w
     assert gap < excess * (p @ gram @ p)  # bounds half of what is missing to the shortest
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_rounding_does_not_decide_between_updates_of_one_direction(dtype):
+    """Every mixture is as short: the start stays."""
+    rng = np.random.default_rng(0)
+    rows = np.outer(rng.uniform(0.3, 2, 20), rng.normal(size=300)).astype(dtype)
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    zero, one, even = jnp.zeros(20, dtype), jnp.ones(20, dtype), jnp.full(20, 0.05, dtype)
+    p = solvers.qp_box_simplex(jnp.asarray(2 * unit @ unit.T), zero, even, zero, one, jnp.ones(20, bool))
+    assert_allclose(p, even, atol=2e-3)
+
+
 def test_qp_simplex_does_not_care_where_it_starts():
     hessian, linear = quadratic(0, M)
     one, other = (qp_simplex(hessian, linear, jnp.asarray(start), ALL) for start in (np.eye(M)[0], np.ones(M)))

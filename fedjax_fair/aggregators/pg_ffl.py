@@ -24,7 +24,7 @@ class PGFFLState(NamedTuple):
     optimizer: optax.OptState
     trace: Params  # grad log pi(a|s) of the last action, plus discounted earlier ones; shaped as the policy
     baseline: Array  # f32[], moving average of the rewards
-    round: Array  # i32[], rounds of two clients and more
+    round: Array  # i32[], rounds in which at least two clients were heard
     rewards: Array  # i32[], rounds that taught something
     sizes: Array  # f32[], training examples of all clients
 
@@ -87,7 +87,7 @@ def pg_ffl(
          cohort's root mean square), its loss, its accuracy and its share of the data, not all models side by
          side; the network is shared by the clients;
       3. accuracies that are all 0 are rewarded with 0; rounds of fewer than two clients, whose weights do not
-         depend on what is drawn, leave the agent as it was: the next reward is still the action's before them;
+         depend on what is drawn, leave the agent as it was: the next reward is still credited to the action before;
       4. accuracies are those of the received model, as in its text and Fig. 2; Algorithm 1 takes those of the
          models that the clients have trained.
 
