@@ -9,6 +9,7 @@ os.environ["XLA_FLAGS"] = compiler.flags()  # before JAX starts
 
 import jax
 import pytest
+import toy
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
@@ -18,6 +19,19 @@ def cache_directory(tmp_path_factory):
     """Decode each dataset once a session, away from the user's own cache."""
     if "FEDJAX_FAIR_CACHE" not in os.environ:
         os.environ["FEDJAX_FAIR_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def quick_to_compile():
+    """Where only values are tested."""
+    with toy.optimized(False):
+        yield
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Five clients of 3 to 8 examples."""
+    return toy.federation()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from toy import DIM, close, federation, linear, linear_apply, linear_init, optimized
+from toy import DIM, close, federation, linear, linear_apply, linear_init
 
 import fedjax_fair as ff
 from fedjax_fair.run import _play
@@ -15,15 +15,7 @@ from fedjax_fair.run import _play
 FULL = ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=None)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_to_compile():
-    with optimized(False):
-        yield
-
-
-@pytest.fixture(scope="module")
-def data():
-    return federation()
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
 
 
 @pytest.fixture(scope="module")

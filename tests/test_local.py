@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from toy import CLASSES, DIM, close, linear_apply, optimized
+from toy import CLASSES, DIM, close, linear_apply
 
 import fedjax_fair as ff
 from fedjax_fair.local import LocalSGD, full_batch_step
@@ -18,10 +18,7 @@ KEY = jax.random.key(7)
 CAPACITY = 11  # training examples of the largest client
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_to_compile():
-    with optimized(False):
-        yield
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
 
 
 def a_client(size, capacity=CAPACITY, first=0, take=lambda rows: (rows, rows)):

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from toy import optimized
 
 import fedjax_fair as ff
 from fedjax_fair.convolution import DEEP
@@ -19,10 +18,7 @@ KEY, OTHER = jax.random.key(0), jax.random.key(1)
 IMAGES = jnp.array(np.random.default_rng(0).normal(size=(2, 28, 28)), jnp.float32)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_to_compile():
-    with optimized(False):
-        yield
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
 
 
 def count(params):

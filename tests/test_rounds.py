@@ -7,37 +7,23 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from toy import SIZES, close, examples, federation, linear, linear_apply, mean_loss, optimized
+from toy import (
+    DRAWS,
+    FULL,
+    KEY,
+    SIZES,
+    close,
+    examples,
+    linear,
+    linear_apply,
+    mean_loss,
+    play,
+    simulation,
+)
 
 import fedjax_fair as ff
 
-KEY = jax.random.key(5)
-FULL = ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=None)
-DRAWS = ff.local_sgd(optax.sgd(0.1), steps=2, batch_size=3)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_to_compile():
-    with optimized(False):
-        yield
-
-
-@pytest.fixture(scope="module")
-def data():
-    return federation()
-
-
-def simulation(data, aggregator=None, trainer=FULL, **settings):
-    return ff.simulation(linear, data, aggregator=aggregator or ff.fedavg(), trainer=trainer, **settings)
-
-
-def play(sim, rounds=1):
-    """State and list of infos after some rounds, one compiled step at a time."""
-    step, state, infos = jax.jit(sim.step), sim.init(KEY), []
-    for _ in range(rounds):
-        state, info = step(state, sim.data)
-        infos.append(info)
-    return state, infos
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
 
 
 def test_the_accuracy_that_a_rule_hears_is_that_of_the_validation_split():

@@ -18,11 +18,6 @@ ROUNDS, EVERY = 7, 2
 
 
 @pytest.fixture(scope="module")
-def data():
-    return federation()
-
-
-@pytest.fixture(scope="module")
 def sim(data):
     """Something of everything that a state can hold: a bandit's memory, Adam's moments, a random cohort."""
     return ff.simulation(

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toy import examples, federation, linear_apply, linear_init, optimized
+from toy import examples, federation, linear_apply, linear_init
 
 from fedjax_fair import signals
 from fedjax_fair.data.split import table
@@ -13,10 +13,7 @@ from fedjax_fair.losses import accuracy, softmax_cross_entropy
 SKEWED = (2, 40, 1, 9, 7, 33, 3, 60, 5, 8)  # a hundred examples and a half
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_to_compile():
-    with optimized(False):
-        yield
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
 
 
 def score(params, x, y):

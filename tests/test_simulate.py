@@ -6,42 +6,33 @@ import numpy as np
 import optax
 import pytest
 from jax.flatten_util import ravel_pytree
-from toy import SIZES, close, examples, federation, flop_of, linear, linear_apply, linear_init, mean_loss, optimized
+from toy import (
+    DRAWS,
+    FULL,
+    KEY,
+    SIZES,
+    close,
+    examples,
+    federation,
+    flop_of,
+    linear,
+    linear_apply,
+    linear_init,
+    mean_loss,
+    play,
+    simulation,
+)
 
 import fedjax_fair as ff
 from fedjax_fair.objectives import erm
 from fedjax_fair.setup import choose_block, choose_eval_batch
 from fedjax_fair.types import Client
 
-KEY = jax.random.key(5)
-FULL = ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=None)
 TWICE = ff.local_sgd(optax.sgd(0.1), epochs=2, batch_size=None)
-DRAWS = ff.local_sgd(optax.sgd(0.1), steps=2, batch_size=3)
 BATCHES = ff.local_sgd(optax.sgd(0.1), epochs=2, batch_size=3)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_to_compile():
-    with optimized(False):
-        yield
-
-
-@pytest.fixture(scope="module")
-def data():
-    return federation()
-
-
-def simulation(data, aggregator=None, trainer=FULL, **settings):
-    return ff.simulation(linear, data, aggregator=aggregator or ff.fedavg(), trainer=trainer, **settings)
-
-
-def play(sim, rounds=1, key=KEY):
-    """State and list of infos after some rounds, one compiled step at a time."""
-    step, state, infos = jax.jit(sim.step), sim.init(key), []
-    for _ in range(rounds):
-        state, info = step(state, sim.data)
-        infos.append(info)
-    return state, infos
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
 
 
 def rule(weigh):

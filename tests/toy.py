@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import fedjax_fair as ff
@@ -63,6 +64,25 @@ def mean_loss(params, x, y):
 def close(a, b, **tolerance):
     """Two pytrees agree, leaf by leaf."""
     jax.tree.map(lambda p, q: np.testing.assert_allclose(p, q, **tolerance), a, b)
+
+
+KEY = jax.random.key(5)
+FULL = ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=None)
+DRAWS = ff.local_sgd(optax.sgd(0.1), steps=2, batch_size=3)
+
+
+def simulation(data, aggregator=None, trainer=FULL, **settings) -> ff.Simulation:
+    """The linear model, FedAvg with one full-batch step unless told otherwise."""
+    return ff.simulation(linear, data, aggregator=aggregator or ff.fedavg(), trainer=trainer, **settings)
+
+
+def play(sim, rounds=1, key=KEY):
+    """State and list of infos after some rounds, one compiled step at a time."""
+    step, state, infos = jax.jit(sim.step), sim.init(key), []
+    for _ in range(rounds):
+        state, info = step(state, sim.data)
+        infos.append(info)
+    return state, infos
 
 
 @contextmanager
