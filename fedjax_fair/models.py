@@ -3,6 +3,7 @@
 No stock model has batch normalisation: its running statistics have no meaning when clients' weights are averaged.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
@@ -14,6 +15,7 @@ from flax import nnx
 from jax import Array
 
 from fedjax_fair.checks import check_count
+from fedjax_fair.compiled import once
 from fedjax_fair.convolution import convolve
 from fedjax_fair.types import Key, Params
 
@@ -126,7 +128,7 @@ def mlp(features: Sequence[int] = (200, 200), classes: int = 10) -> Model:
       classes: number of logits.
     """
     widths = tuple(check_count(f"features[{i}]", width) for i, width in enumerate(features))
-    return as_model(MLP(widths, check_count("classes", classes)))
+    return _stock(MLP(widths, check_count("classes", classes)))
 
 
 def cnn(
@@ -146,7 +148,13 @@ def cnn(
     if padding not in ("SAME", "VALID"):
         raise ValueError(f"padding must be 'SAME' or 'VALID', got {padding!r}")
     first, second = channels
-    return as_model(CNN((first, second), check_count("hidden", hidden), check_count("classes", classes), padding))
+    return _stock(CNN((first, second), check_count("hidden", hidden), check_count("classes", classes), padding))
+
+
+@functools.cache
+def _stock(module: nn.Module) -> Model:
+    """One model for all who ask for the same: its ``init`` is compiled once for all of their simulations."""
+    return _from_linen(module)
 
 
 def as_model(model: Any) -> Model:
@@ -209,7 +217,7 @@ def _from_linen(module: nn.Module) -> Model:
         rngs = None if key is None else {"dropout": key}
         return module.apply({"params": params}, x, rngs=rngs, **mode(key is not None))  # type: ignore
 
-    return Model(init, apply)
+    return Model(once(init), apply)
 
 
 def _from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
@@ -238,4 +246,4 @@ def _from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
             nnx.reseed(module, default=key, dropout=key)
         return module(x)
 
-    return Model(init, apply)
+    return Model(once(init), apply)

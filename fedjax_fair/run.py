@@ -1,10 +1,6 @@
 """Many rounds: nested scans inside, Python only between chunks."""
 
-import contextlib
 import os
-import signal
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +11,10 @@ import numpy as np
 
 from fedjax_fair import checkpoint as checkpoints
 from fedjax_fair.checks import check_count
+from fedjax_fair.compiled import SMALL, compiled
 from fedjax_fair.history import History, after, join
+from fedjax_fair.local import is_small
+from fedjax_fair.terminal import asked_to_stop, bar
 from fedjax_fair.types import Evaluation, Info, Key, SimState, Simulation
 
 
@@ -39,7 +38,21 @@ def play(
 
 
 STATIC = ("step", "evaluate", "deploy", "evaluations", "every")
-_play = jax.jit(play, static_argnames=STATIC, donate_argnames="state")
+
+
+@jax.jit
+def _copied(state: SimState) -> SimState:
+    return jax.tree.map(jnp.copy, state)
+
+
+def is_brief(params: Any) -> bool:
+    """Whether the operations of a round with these parameters are short enough for ``SMALL``."""
+    return jax.default_backend() == "cpu" and is_small(params)
+
+
+_play = compiled(
+    play, SMALL, lambda state, _: is_brief(state.params), static_argnames=STATIC, donate_argnames="state"
+)
 
 
 def run(
@@ -106,9 +119,9 @@ def run(
         before, done, past = int(state.round), 0, None
         if keeper is not None and (found := keeper.load(state, blank(sim))):
             done, state, past = found
-        state, kept = jax.tree.map(jnp.copy, state), done  # what is donated must be nobody else's
+        state, kept = _copied(state), done  # what is donated must be nobody else's
         advance(done)
-        if past is not None and on_chunk is not None and on_chunk(jax.tree.map(jnp.copy, state), past):
+        if past is not None and on_chunk is not None and on_chunk(_copied(state), past):
             return state, past
         for evaluations, length in chunks(rounds, gap, chunk, done):
             functions = {"step": sim.step, "evaluate": sim.evaluate, "deploy": sim.deploy}
@@ -116,7 +129,7 @@ def run(
             pieces.append((np.full(evaluations, length), jax.device_get(record)))
             advance(evaluations * length)
             # A copy: the callback may keep the state, but the next chunk's call takes ours apart.
-            enough = on_chunk is not None and on_chunk(jax.tree.map(jnp.copy, state), so_far())
+            enough = on_chunk is not None and on_chunk(_copied(state), so_far())
             if keeper is not None:
                 played = int(state.round) - before
                 if stop() or enough or played == rounds or played - kept >= (every or 1):
@@ -200,52 +213,3 @@ def chunks(rounds: int, every: int, chunk: int | None, done: int = 0) -> Iterato
         yield min(chunk, total - first), every
     if rest and done < rounds:
         yield 1, rest
-
-
-@contextlib.contextmanager
-def asked_to_stop(watch: bool) -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C only be noted, where ``watch`` and in the main thread; the second one interrupts.
-
-    A process that ignores Ctrl-C, as one started by nohup or in a script's background does, goes on ignoring it.
-    """
-    noted: list[int] = []
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    if not watch or ignored or threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-
-    def note(number: int, frame: Any) -> None:
-        noted.append(number)
-        signal.signal(signal.SIGINT, old)
-
-    old = signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: bool(noted)
-    finally:
-        signal.signal(signal.SIGINT, old)
-
-
-class bar:
-    """A progress bar on standard error, or nothing; a context that gives ``advance(rounds)``."""
-
-    def __init__(self, progress: bool | str | None, rounds: int) -> None:
-        self.shown = sys.stderr.isatty() if progress is None else bool(progress)
-        self.label = progress if isinstance(progress, str) else "rounds"
-        self.rounds = rounds
-        self.bar: Any = None
-
-    def __enter__(self) -> Callable[[int], None]:
-        if not self.shown:
-            return lambda rounds: None
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        self.bar.__enter__()
-        task = self.bar.add_task(self.label, total=self.rounds)
-        return lambda rounds: self.bar.advance(task, rounds)
-
-    def __exit__(self, *error: Any) -> None:
-        if self.bar is not None:
-            self.bar.__exit__(*error)

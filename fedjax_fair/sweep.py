@@ -19,7 +19,8 @@ from fedjax_fair.checks import check_count
 from fedjax_fair.devices import as_mesh, replicate
 from fedjax_fair.grid import Point, check_names, extremes, groups, label, numbered, values_of
 from fedjax_fair.history import History, after, join
-from fedjax_fair.run import as_key, asked_to_stop, bar, blank, check_keeping, chunks
+from fedjax_fair.run import as_key, blank, check_keeping, chunks
+from fedjax_fair.terminal import asked_to_stop, bar
 from fedjax_fair.together import Build, Program, go_on, program_of
 from fedjax_fair.types import Simulation
 

@@ -10,9 +10,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedjax_fair.checkpoint import digest_of
 from fedjax_fair.checks import check_count
+from fedjax_fair.compiled import ONCE, SMALL, compiled
 from fedjax_fair.devices import CLIENTS, part
 from fedjax_fair.grid import Point, label
-from fedjax_fair.run import play
+from fedjax_fair.run import is_brief, play
 from fedjax_fair.types import Simulation
 
 Build = Callable[..., Simulation]
@@ -90,18 +91,18 @@ def _made(build: Build, static: tuple, sim: Simulation, swept: tuple[str, ...]) 
 STATIC = ("build", "static", "width", "mesh", "made")
 
 
-@partial(jax.jit, static_argnames=STATIC)
-def _start(
+def start(
     keys: Any, numbers: Any, *, build: Build, static: tuple, width: int | None, mesh: Mesh | None, made: str
 ) -> Any:
+    """The first states of all runs, stacked: the models are drawn, and every rule and selector begins."""
+
     def one(_: Any, key: Any, mine: Point) -> Any:
         return build(**dict(static), **mine).init(key)
 
     return _each(one, width, mesh, None, keys, numbers)
 
 
-@partial(jax.jit, static_argnames=(*STATIC, "evaluations", "every"), donate_argnames="states")
-def go_on(
+def play_all(
     states: Any,
     numbers: Any,
     data: Any,
@@ -125,6 +126,16 @@ def go_on(
     if mesh is not None:  # every process hears of all runs
         record = jax.lax.with_sharding_constraint(record, NamedSharding(mesh, PartitionSpec()))
     return states, record
+
+
+def _are_brief(states: Any, *_: Any) -> bool:
+    return is_brief(jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), states.params))
+
+
+_start = compiled(start, ONCE, lambda *_: True, static_argnames=STATIC)
+go_on = compiled(
+    play_all, SMALL, _are_brief, static_argnames=(*STATIC, "evaluations", "every"), donate_argnames="states"
+)
 
 
 def _each(one: Callable, width: int | None, mesh: Mesh | None, shared: Any, *stacked: Any) -> Any:

@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from toy import DIM, close, federation, linear, linear_apply, linear_init
+from toy import DIM, close, compilations, federation, linear, linear_apply, linear_init
 
 import fedjax_fair as ff
-from fedjax_fair.run import _play
 
 FULL = ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=None)
 
@@ -206,10 +205,9 @@ def test_ids_that_nobody_has_and_second_slots_of_one_client_are_out_of_the_round
 )
 def test_a_wrong_run_is_one_sentence_before_anything_is_compiled(sim, arguments, sentence):
     arguments = {"sim": sim, "key": 0, "rounds": 3} | arguments
-    compiled = _play._cache_size()
-    with pytest.raises(ValueError, match=re.escape(sentence)):
+    with compilations() as made, pytest.raises(ValueError, match=re.escape(sentence)):
         ff.run(**arguments)
-    assert _play._cache_size() == compiled
+    assert "jit(play)" not in made.names
 
 
 def test_a_state_of_another_simulation_is_refused(sim, data):

@@ -87,11 +87,13 @@ def play(sim, rounds=1, key=KEY):
 
 @contextmanager
 def compilations() -> Iterator[SimpleNamespace]:
-    """Count XLA compilations of any kind: ``with compilations() as made: ...; made.count``."""
-    made = SimpleNamespace(count=0)
+    """XLA compilations of any kind, with the names of the functions: ``made.count``, ``made.names``."""
+    made = SimpleNamespace(count=0, names=[])
 
-    def listen(event: str, duration: float, **_: object) -> None:
-        made.count += event == "/jax/core/compile/backend_compile_duration"
+    def listen(event: str, duration: float, fun_name: str = "", **_: object) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            made.count += 1
+            made.names.append(fun_name)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:

@@ -1,0 +1,57 @@
+"""What a long run hears and shows: Ctrl-C, and a progress bar."""
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+@contextlib.contextmanager
+def asked_to_stop(watch: bool) -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C only be noted, where ``watch`` and in the main thread; the second one interrupts.
+
+    A process that ignores Ctrl-C, as one started by nohup or in a script's background does, goes on ignoring it.
+    """
+    noted: list[int] = []
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if not watch or ignored or threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+
+    def note(number: int, frame: Any) -> None:
+        noted.append(number)
+        signal.signal(signal.SIGINT, old)
+
+    old = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(noted)
+    finally:
+        signal.signal(signal.SIGINT, old)
+
+
+class bar:
+    """A progress bar on standard error, or nothing; a context that gives ``advance(rounds)``."""
+
+    def __init__(self, progress: bool | str | None, rounds: int) -> None:
+        self.shown = sys.stderr.isatty() if progress is None else bool(progress)
+        self.label = progress if isinstance(progress, str) else "rounds"
+        self.rounds = rounds
+        self.bar: Any = None
+
+    def __enter__(self) -> Callable[[int], None]:
+        if not self.shown:
+            return lambda rounds: None
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self.bar.__enter__()
+        task = self.bar.add_task(self.label, total=self.rounds)
+        return lambda rounds: self.bar.advance(task, rounds)
+
+    def __exit__(self, *error: Any) -> None:
+        if self.bar is not None:
+            self.bar.__exit__(*error)
