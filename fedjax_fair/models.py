@@ -3,9 +3,9 @@
 No stock model has batch normalisation: its running statistics have no meaning when clients' weights are averaged.
 """
 
-import functools
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
@@ -147,14 +147,18 @@ def cnn(
     """
     if padding not in ("SAME", "VALID"):
         raise ValueError(f"padding must be 'SAME' or 'VALID', got {padding!r}")
-    first, second = channels
+    first, second = (check_count(f"channels[{i}]", width) for i, width in enumerate(channels))
     return _stock(CNN((first, second), check_count("hidden", hidden), check_count("classes", classes), padding))
 
 
-@functools.cache
 def _stock(module: nn.Module) -> Model:
-    """One model for all who ask for the same: its ``init`` is compiled once for all of their simulations."""
-    return _from_linen(module)
+    return Model(partial(_draw, module=module), _from_linen(module).apply)
+
+
+@partial(once, static_argnames="module")
+def _draw(key: Key, x: Any, *, module: nn.Module) -> Params:
+    """One program for all equal models; a user's module, which may read what changes, is drawn step by step."""
+    return module.init(key, x)["params"]
 
 
 def as_model(model: Any) -> Model:
@@ -217,7 +221,7 @@ def _from_linen(module: nn.Module) -> Model:
         rngs = None if key is None else {"dropout": key}
         return module.apply({"params": params}, x, rngs=rngs, **mode(key is not None))  # type: ignore
 
-    return Model(once(init), apply)
+    return Model(init, apply)
 
 
 def _from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
@@ -246,4 +250,4 @@ def _from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
             nnx.reseed(module, default=key, dropout=key)
         return module(x)
 
-    return Model(once(init), apply)
+    return Model(init, apply)

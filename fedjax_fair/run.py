@@ -42,17 +42,15 @@ STATIC = ("step", "evaluate", "deploy", "evaluations", "every")
 
 @jax.jit
 def _copied(state: SimState) -> SimState:
+    """One program where ``tree.map`` alone would run one per leaf."""
     return jax.tree.map(jnp.copy, state)
 
 
-def is_brief(params: Any) -> bool:
-    """Whether the operations of a round with these parameters are short enough for ``SMALL``."""
-    return jax.default_backend() == "cpu" and is_small(params)
+def _is_small(state: SimState, *_: Any, **__: Any) -> bool:
+    return is_small(state.params)
 
 
-_play = compiled(
-    play, SMALL, lambda state, _: is_brief(state.params), static_argnames=STATIC, donate_argnames="state"
-)
+_play = compiled(play, SMALL, _is_small, static_argnames=STATIC, donate_argnames="state")
 
 
 def run(

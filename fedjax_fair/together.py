@@ -13,7 +13,8 @@ from fedjax_fair.checks import check_count
 from fedjax_fair.compiled import ONCE, SMALL, compiled
 from fedjax_fair.devices import CLIENTS, part
 from fedjax_fair.grid import Point, label
-from fedjax_fair.run import is_brief, play
+from fedjax_fair.local import is_small
+from fedjax_fair.run import play
 from fedjax_fair.types import Simulation
 
 Build = Callable[..., Simulation]
@@ -128,13 +129,14 @@ def play_all(
     return states, record
 
 
-def _are_brief(states: Any, *_: Any) -> bool:
-    return is_brief(jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), states.params))
+def _are_small(states: Any, *_: Any, **__: Any) -> bool:
+    """Whether each run's model is."""
+    return is_small(jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), states.params))
 
 
-_start = compiled(start, ONCE, lambda *_: True, static_argnames=STATIC)
+_start = compiled(start, ONCE, static_argnames=STATIC)
 go_on = compiled(
-    play_all, SMALL, _are_brief, static_argnames=(*STATIC, "evaluations", "every"), donate_argnames="states"
+    play_all, SMALL, _are_small, static_argnames=(*STATIC, "evaluations", "every"), donate_argnames="states"
 )
 
 

@@ -8,65 +8,92 @@ import pytest
 from toy import KEY, close, compilations, optimized
 
 import fedjax_fair as ff
-from fedjax_fair.compiled import compiled, once
-from fedjax_fair.run import STATIC, is_brief, play
+from fedjax_fair.compiled import SMALL, compiled, once
+from fedjax_fair.run import STATIC, _play, play
+from fedjax_fair.together import _start, go_on
 
 WRONG = {"xla_no_such_option": True}
 IMAGES = jnp.zeros((2, 16, 16, 1))
+UNKNOWN = pytest.raises(jax.errors.JaxRuntimeError, match="xla_no_such_option")
+"""What the compiler says to an option that reaches it."""
 
 
 @pytest.fixture(autouse=True)
-def optimising():
-    """The options are left out where JAX was told not to optimise, as these tests are otherwise."""
+def free_to_choose(monkeypatch):
+    """As users run it: these tests are otherwise told what XLA is to do."""
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
     with optimized(True):
         yield
 
 
-def test_options_reach_the_compiler_only_when_they_are_wanted():
+@pytest.fixture
+def everywhere(monkeypatch):
+    """On accelerators, too, a CPU's choices."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+
+
+def test_options_reach_the_compiler_where_they_are_wanted(everywhere):
     double = compiled(lambda x: 2 * x, WRONG, lambda x: x.ndim == 1)
     assert double(jnp.array(3)) == 6
-    with pytest.raises(jax.errors.JaxRuntimeError, match="xla_no_such_option"):
+    with UNKNOWN:
         double(jnp.array([3]))
+
+
+def test_the_users_word_and_other_hardware_come_first(monkeypatch, everywhere):
+    double = compiled(lambda x: 2 * x, WRONG)
+    with UNKNOWN:
+        double(3)
     with optimized(False):
-        assert double(jnp.array([3])) == 6
+        assert double(3) == 6
+    monkeypatch.setenv("XLA_FLAGS", "--xla_no_such_option=false")
+    assert double(3) == 6
+    monkeypatch.delenv("XLA_FLAGS")
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert double(3) == 6
 
 
 def test_static_arguments_and_donation_are_those_of_jit():
-    power = compiled(lambda x, *, by: x**by, {}, lambda x: True, static_argnames="by", donate_argnames="x")
+    power = compiled(lambda x, *, by: x**by, {}, static_argnames="by", donate_argnames="x")
     given = jnp.array([2.0, 3.0])
     assert power(given, by=3).tolist() == [8, 27]
     assert given.is_deleted()
 
 
-def test_a_function_that_runs_once_has_options_only_where_it_is_a_program_of_its_own(monkeypatch):
+def test_what_runs_once_has_options_only_where_it_is_no_part_of_another_program(monkeypatch, everywhere):
     monkeypatch.setattr("fedjax_fair.compiled.ONCE", WRONG)
-    double = once(lambda x: 2 * x)
-    with pytest.raises(jax.errors.JaxRuntimeError, match="xla_no_such_option"):
-        double(jnp.array(3))
-    assert jax.jit(double)(3) == 6
+    double, three = once(lambda x: 2 * x), jnp.array(3)
+    with UNKNOWN:
+        double(three)
+    assert jax.jit(double)(three) == 6
+    assert jax.jit(lambda x: double(x=x))(three) == 6
+    assert jax.jit(lambda: double(three))() == 6
+    assert jax.eval_shape(lambda: double(three)).shape == ()
     assert jax.vmap(double)(jnp.arange(3)).tolist() == [0, 2, 4]
-    assert jax.eval_shape(double, jnp.array(3)).shape == ()
+    assert jax.grad(double)(3.0) == 2
+    assert jax.lax.scan(lambda c, _: (c + double(three), None), 0, length=2)[0] == 12
 
 
-@pytest.mark.parametrize(
-    "model", [ff.models.mlp((8,)), ff.models.cnn(channels=(2, 3), hidden=4)], ids=["mlp", "cnn"]
-)
-def test_a_models_first_draw_is_one_program_and_that_of_its_operations(model):
-    model.init(KEY, IMAGES)  # what JAX itself compiles for the key
-    with compilations() as made:
-        drawn = model.init(jax.random.key(1), IMAGES[:1])
-    assert made.names.count("jit(init)") == 1
+MODELS = {"mlp": lambda: ff.models.mlp((8,)), "cnn": lambda: ff.models.cnn(channels=(2, 3), hidden=4)}
+
+
+@pytest.mark.parametrize("build", MODELS.values(), ids=MODELS)
+def test_a_stock_models_first_draw_is_one_program_for_all_who_ask_for_the_same(build):
+    with compilations() as first:
+        drawn = build().init(KEY, IMAGES)
+    with compilations() as later:
+        build().init(jax.random.key(1), IMAGES)
+    assert first.names.count("jit(_draw)") == 1
+    assert later.names.count("jit(_draw)") == 0
     with jax.disable_jit():
-        close(drawn, model.init(jax.random.key(1), IMAGES[:1]), rtol=1e-5, atol=1e-7)
+        close(drawn, build().init(KEY, IMAGES), rtol=1e-5, atol=1e-7)
 
 
-def test_equal_stock_models_are_one():
-    assert ff.models.mlp((8,)) is ff.models.mlp([8])
-    assert ff.models.mlp((8,)) is not ff.models.mlp((9,))
-    assert ff.models.cnn().init is ff.models.cnn().init
+def test_a_cnns_channels_are_whole_numbers():
+    with pytest.raises(ValueError, match=r"^channels\[0\] must be a whole number, got 2\.5$"):
+        ff.models.cnn(channels=(2.5, 3))
 
 
-def small_and_large(width):
+def simulation(width):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(120, 20)).astype(np.float32), rng.integers(0, 10, 120)
     data = ff.FederatedData.from_arrays(x, y, client_id=np.arange(120) % 4)
@@ -74,18 +101,32 @@ def small_and_large(width):
     return ff.simulation(ff.models.mlp(width), data, aggregator=ff.fedmaba(), trainer=trainer)
 
 
-def test_only_rounds_of_small_models_are_brief():
-    small, large = (small_and_large(width).init(KEY).params for width in ((), (2000,)))
-    assert is_brief(small) == (jax.default_backend() == "cpu")
-    assert not is_brief(large)
+def programs(function):
+    """How many there are of each kind."""
+    return np.array([function.plain._cache_size(), function.tuned._cache_size()])
 
 
-def test_a_small_models_rounds_have_the_results_that_xlas_defaults_give():
-    sim = small_and_large(())
-    plain = jax.jit(play, static_argnames=STATIC)
-    functions = {"step": sim.step, "evaluate": sim.evaluate, "deploy": sim.deploy}
-    state, (info, scores) = plain(sim.init(KEY), sim.data, **functions, evaluations=3, every=5)
-    mine, history = ff.run(sim, KEY, 15, eval_every=5, chunk=3)
-    close(mine.params, state.params, rtol=1e-5, atol=1e-6)
-    close(history.scores["test"].loss, scores["test"].loss, rtol=1e-5)
-    np.testing.assert_array_equal(history.ids, np.asarray(info.ids).reshape(15, -1))
+@pytest.mark.parametrize(("width", "new"), [((), [0, 1]), ((2000,), [1, 0])], ids=["small", "large"])
+def test_rounds_of_small_models_are_tuned_in_a_run_and_in_a_sweep(everywhere, width, new):
+    sim = simulation(width)
+    before = programs(_play), programs(go_on), programs(_start)
+    ff.run(sim, 0, 2, eval_every=2)
+    ff.sweep(lambda: sim, {}, seeds=2, rounds=2, eval_every=2)
+    assert (programs(_play) - before[0]).tolist() == new
+    assert (programs(go_on) - before[1]).tolist() == new
+    assert (programs(_start) - before[2]).tolist() == [0, 1]
+
+
+def test_tuned_rounds_have_the_results_that_xlas_defaults_give():
+    sim = simulation(())
+    default, tuned = (
+        jax.jit(play, static_argnames=STATIC),
+        jax.jit(play, static_argnames=STATIC, compiler_options=SMALL),
+    )
+    call = {"step": sim.step, "evaluate": sim.evaluate, "deploy": sim.deploy, "evaluations": 3, "every": 5}
+    (mine, (info, scores)), (theirs, (expected, their_scores)) = (
+        f(sim.init(KEY), sim.data, **call) for f in (tuned, default)
+    )
+    close(mine.params, theirs.params, rtol=1e-5, atol=1e-6)
+    close(scores["test"].loss, their_scores["test"].loss, rtol=1e-5)
+    np.testing.assert_array_equal(info.ids, expected.ids)

@@ -273,9 +273,8 @@ class LinenNorm(nn.Module):
 
 @pytest.mark.parametrize("module", [LinenNorm(), lambda rngs: nnx.BatchNorm(40, rngs=rngs)], ids=["linen", "nnx"])
 def test_batch_normalisation_is_refused_in_one_sentence(module):
-    with pytest.raises(ValueError, match=r"^model keeps") as caught:  # tracing adds a note to the message
+    with pytest.raises(ValueError, match=r"^model keeps batch_stats besides[^\n]+nn\.GroupNorm or nn\.LayerNorm$"):
         as_model(module).init(KEY, ONES)
-    assert re.fullmatch(r"model keeps batch_stats besides[^\n]+nn\.GroupNorm or nn\.LayerNorm", str(caught.value))
 
 
 NONSENSE = {"number": 3, "name": "mlp", "none": None, "half": (lambda key, x: 0, "apply"), "triple": (jnp.sin,) * 3}
@@ -288,6 +287,5 @@ def test_nonsense_is_refused_in_one_sentence(nonsense):
 
 
 def test_a_factory_of_something_else_is_refused_in_one_sentence():
-    with pytest.raises(ValueError, match=r"^model must") as caught:
+    with pytest.raises(ValueError, match=r"^model must build an nnx\.Module, but its factory returned Rngs$"):
         as_model(lambda rngs: rngs).init(KEY, ONES)
-    assert str(caught.value) == "model must build an nnx.Module, but its factory returned Rngs"
