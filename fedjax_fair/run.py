@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,12 @@ STATIC = ("step", "evaluate", "deploy", "evaluations", "every")
 def _copied(state: SimState) -> SimState:
     """One program where ``tree.map`` alone would run one per leaf."""
     return jax.tree.map(jnp.copy, state)
+
+
+@partial(jax.jit, static_argnames="init")
+def _first_state(key: Key, *, init: Callable) -> SimState:
+    """Never called: its shapes are looked up where those of ``sim.init`` would be traced anew for every call."""
+    return init(key)
 
 
 def _is_small(state: SimState, *_: Any, **__: Any) -> bool:
@@ -169,7 +176,7 @@ def as_key(key: Any) -> Key:
 
 def _own(state: Any, sim: Simulation) -> SimState:
     """``state``, or ValueError unless it is one of this simulation."""
-    wanted = jax.eval_shape(sim.init, jax.random.key(0))
+    wanted = _first_state.eval_shape(jax.random.key(0), init=sim.init)
     mine, like = ((jax.tree.structure(tree), _shapes(tree)) for tree in (state, wanted))
     if not isinstance(state, SimState):
         raise ValueError(f"state must be what a run of this simulation left, got {type(state).__name__}")
