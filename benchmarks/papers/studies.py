@@ -23,7 +23,7 @@ class Study(NamedTuple):
 STUDIES = {
     "fedmaba-table2-fmnist": Study("fedmaba.table2_fmnist", "FedMABA, Table II, left", "6 h", "fashion_mnist"),
     "fedmaba-table2-cifar10": Study(
-        "fedmaba.table2_cifar10", "FedMABA, Table II, right", "4 h (200 rounds)", "cifar10"
+        "fedmaba.table2_cifar10", "FedMABA, Table II, right", "6 h (200 rounds)", "cifar10"
     ),
     "fedmaba-table3-cifar100": Study(
         "fedmaba.table3_cifar100", "FedMABA, Table III", "2 h (200 rounds)", "cifar100"
