@@ -92,18 +92,29 @@ def _made(build: Build, static: tuple, sim: Simulation, swept: tuple[str, ...]) 
 STATIC = ("build", "static", "width", "mesh", "made")
 
 
-def start(
+@partial(compiled, options=ONCE, static_argnames=STATIC)
+def _start(
     keys: Any, numbers: Any, *, build: Build, static: tuple, width: int | None, mesh: Mesh | None, made: str
 ) -> Any:
-    """The first states of all runs, stacked: the models are drawn, and every rule and selector begins."""
-
     def one(_: Any, key: Any, mine: Point) -> Any:
         return build(**dict(static), **mine).init(key)
 
     return _each(one, width, mesh, None, keys, numbers)
 
 
-def play_all(
+def _are_small(states: Any, *_: Any, **__: Any) -> bool:
+    """Whether each run's model is."""
+    return is_small(jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), states.params))
+
+
+@partial(
+    compiled,
+    options=SMALL,
+    when=_are_small,
+    static_argnames=(*STATIC, "evaluations", "every"),
+    donate_argnames="states",
+)
+def go_on(
     states: Any,
     numbers: Any,
     data: Any,
@@ -127,17 +138,6 @@ def play_all(
     if mesh is not None:  # every process hears of all runs
         record = jax.lax.with_sharding_constraint(record, NamedSharding(mesh, PartitionSpec()))
     return states, record
-
-
-def _are_small(states: Any, *_: Any, **__: Any) -> bool:
-    """Whether each run's model is."""
-    return is_small(jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), states.params))
-
-
-_start = compiled(start, ONCE, static_argnames=STATIC)
-go_on = compiled(
-    play_all, SMALL, _are_small, static_argnames=(*STATIC, "evaluations", "every"), donate_argnames="states"
-)
 
 
 def _each(one: Callable, width: int | None, mesh: Mesh | None, shared: Any, *stacked: Any) -> Any:

@@ -7,19 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from toy import (
-    DRAWS,
-    FULL,
-    KEY,
-    SIZES,
-    close,
-    examples,
-    linear,
-    linear_apply,
-    mean_loss,
-    play,
-    simulation,
-)
+from toy import DRAWS, FULL, KEY, SIZES, close, examples, linear, linear_apply, mean_loss, play, simulation
 
 import fedjax_fair as ff
 
