@@ -42,11 +42,11 @@ from fedjax_fair.local import local_sgd
 from fedjax_fair.objectives import erm, propfair_objective, proximal, tilted
 from fedjax_fair.reads import reads
 from fedjax_fair.regret import Ledger, ledger
-from fedjax_fair.results import table
 from fedjax_fair.run import run
 from fedjax_fair.selectors import cpow_d, pow_d, rpow_d, size_proportional, ucb_cs, uniform
 from fedjax_fair.simulate import simulation
 from fedjax_fair.sweep import Sweep, sweep
+from fedjax_fair.tables import table
 from fedjax_fair.types import (
     Aggregator,
     Batch,

@@ -17,7 +17,8 @@ import numpy as np
 from fedjax_fair import plot
 from fedjax_fair.history import History
 from fedjax_fair.parts import IMAGES
-from fedjax_fair.results import COLUMNS, COST, COST_LEGEND, write_atomically
+from fedjax_fair.results import write_atomically
+from fedjax_fair.tables import COLUMNS, COST, COST_LEGEND
 from fedjax_fair.types import Evaluation
 
 STYLE = """
@@ -115,9 +116,9 @@ def table(rules: dict[str, dict[str, dict[str, Any]]], costly: bool = False) -> 
         cells = []
         for name in COLUMNS:
             digits = 3 if name in ("gini", "jain") else 1
-            mean, std = measures[name]["mean"], measures[name]["std"]
+            mean, std, seeds = (measures[name][key] for key in ("mean", "std", "per_seed"))
             shown = "–" if mean is None else f"{mean:.{digits}f}"
-            spread = f" <small>± {std:.{digits}f}</small>" if std and mean is not None else ""
+            spread = f" <small>± {std:.{digits}f}</small>" if len(seeds) > 1 and std is not None else ""
             cells.append(f"<td>{shown}{spread}</td>")
         cells += [f"<td>{measures[name]['mean']:.0f}</td>" for name in shown_costs]
         rows.append(f"<tr><td>{escape(rule)}</td>{''.join(cells)}</tr>")

@@ -13,9 +13,10 @@ from rich.console import Console
 
 from fedjax_fair.experiment import Grid, Plan
 from fedjax_fair.history import History
-from fedjax_fair.results import about, left_out, table, write, write_plots
+from fedjax_fair.results import about, write, write_plots
 from fedjax_fair.run import run
 from fedjax_fair.sweep import sweep
+from fedjax_fair.tables import left_out, table
 
 Runs = dict[str, list[History]]
 

@@ -19,7 +19,7 @@ from fedjax_fair import registry
 from fedjax_fair.cli import main
 from fedjax_fair.command import flags, read_command
 from fedjax_fair.config import settings_class
-from fedjax_fair.results import COLUMNS
+from fedjax_fair.tables import COLUMNS
 
 SMALL = ["--clients", "6", "--cohort", "3", "--rounds", "4", "--eval-every", "2", "--synthetic.max-size", "80"]
 

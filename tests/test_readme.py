@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 import fedjax_fair as ff
-from fedjax_fair import registry, results
+from fedjax_fair import registry, tables
 from fedjax_fair.command import DEFAULT_RULES
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
@@ -22,17 +22,17 @@ def test_the_python_blocks_run_in_order(capsys):
 
 def test_the_first_commands_table_is_shown_as_it_is_printed():
     """The headings in order, and below them a full row for each of the rules that are compared by default."""
-    headings = r"^ *rule +" + r" +".join(map(re.escape, results.COLUMNS.values())) + "$"
+    headings = r"^ *rule +" + r" +".join(map(re.escape, tables.COLUMNS.values())) + "$"
     scores = {"test": ff.Evaluation(*[np.ones((1, 3))] * 2)}
     one = ff.History(np.ones(1), scores, *[np.ones((1, 3), bool)] * 4, np.full(1, 3), np.zeros(1))
-    assert re.search(headings, results.table({"fedavg": one}), re.MULTILINE)
+    assert re.search(headings, tables.table({"fedavg": one}), re.MULTILINE)
     fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
     blocks = [block for language, block in fenced if not language]
     shown = [block for block in blocks if re.search(headings, block, re.MULTILINE)]
     assert len(shown) == 1
     rows = {cells[0]: cells[1:] for line in shown[0].splitlines() if (cells := line.split())}
     for rule in DEFAULT_RULES:
-        assert len(rows[rule]) == len(results.COLUMNS)
+        assert len(rows[rule]) == len(tables.COLUMNS)
         assert all(cell.count("±") == 1 for cell in rows[rule])
 
 

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from fedjax_fair.cli import main
+from fedjax_fair.report import table
+from fedjax_fair.tables import COLUMNS
 
 RULES = ("fedavg", "fedmaba:alpha=0.8", "fedfv")
 
@@ -165,3 +167,13 @@ def test_a_folder_without_results_is_one_sentence(damage, sentence, tmp_path, ca
     assert stop.value.code == 2
     assert re.match(f"fedjax-fair: {sentence}", capsys.readouterr().err)
     assert not Path("report.html").exists()
+
+
+def test_the_pages_table_shows_a_spread_for_several_seeds_only():
+    def row(*per_seed):
+        std = float(np.std(per_seed, ddof=1)) if len(per_seed) > 1 else 0.0
+        return {name: {"mean": float(np.mean(per_seed)), "std": std, "per_seed": [*per_seed]} for name in COLUMNS}
+
+    assert "<td>7.0 <small>± 1.4</small></td>" in table({"a": row(6.0, 8.0)})
+    assert "<td>7.0 <small>± 0.0</small></td>" in table({"a": row(7.0, 7.0)})  # as the terminal's table has it
+    assert "<td>7.0</td>" in table({"a": row(7.0)})

@@ -1,4 +1,4 @@
-"""The results folder: its name, its files, and the commit it records."""
+"""The table's split; the results folder: its name, its files, and the commit it records."""
 
 import json
 import subprocess

@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fedjax_fair as ff
 from fedjax_fair.grid import label
-from fedjax_fair.results import table
+from fedjax_fair.tables import table
 from fedjax_fair.together import LARGE, _width
 
 DATA = toy.federation()
