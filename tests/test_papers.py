@@ -9,10 +9,12 @@ import numpy as np
 import optax
 import pytest
 import toy
+from contract import coefficients, random_report
 from toy import rounds_played
 
 import fedjax_fair as ff
-from benchmarks.papers import aaggff_heart, common, fmnist3, studies, ucbcs_synthetic
+from benchmarks.papers import aaggff_heart, common, fmnist3, frontier, studies, ucbcs_synthetic
+from fedjax_fair import registry
 from fedjax_fair.cli import main
 
 DATA = toy.federation()
@@ -221,3 +223,14 @@ def test_two_softmaxes_are_a_softmax_of_a_softmax():
 def test_ucbcs_rate_is_halved_twice():
     rate = [float(ucbcs_synthetic.halved(np.asarray(t))) for t in (0, 299, 300, 599, 600)]
     assert rate == [1, 1, 0.5, 0.5, 0.25]
+
+
+@pytest.mark.parametrize(("name", "same"), frontier.ALIKE.items())
+def test_the_frontier_draws_one_point_for_rules_that_are_alike(name, same):
+    ours, theirs = (
+        registry.make_rule(rule, {"weighting": "uniform"} if rule == "fedavg" else {}, learning_rate=frontier.LR)
+        for rule in (name, same)
+    )
+    report = random_report(3, 5, active=[1, 0, 1, 1, 1])
+    report = report._replace(n=np.full_like(report.n, 400))
+    np.testing.assert_allclose(coefficients(ours, report), coefficients(theirs, report), rtol=1e-6)
