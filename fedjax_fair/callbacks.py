@@ -26,7 +26,8 @@ def early_stopping(
 
     Args:
       patience: evaluations to wait.
-      measure: a key of :func:`fedjax_fair.metrics.summary`, such as "accuracy", "variance", "gini" or "worst5".
+      measure: a key of :func:`fedjax_fair.metrics.summary`, such as "accuracy", "variance", "gini", "worst5" or
+        "loss".
       best: whether the highest or the lowest value is the best; NaN is never better.
       split: one that the simulation evaluates, by default the first; "validation" keeps the test split unseen.
 
@@ -35,7 +36,7 @@ def early_stopping(
         evaluated.
     """
     check_count("patience", patience)
-    check_choice("measure", measure, metrics.summary(np.ones(2)))
+    check_choice("measure", measure, metrics.summary(np.ones(2), loss=np.ones(2)))
     sign = {"highest": 1.0, "lowest": -1.0}[check_choice("best", best, ("highest", "lowest"))]
 
     def enough(state: SimState, history: History) -> bool:
@@ -91,6 +92,8 @@ def stream(path: str | Path) -> Callback:
 def tensorboard(folder: str | Path) -> Callback:
     """Write every measure of each evaluation for TensorBoard; needs ``pip install 'fedjax-fair[tensorboard]'``.
 
+    TensorBoard shows one run per folder: a second one replaces the first from the round of its first evaluation on.
+
     Args:
       folder: TensorBoard's log directory.
 
@@ -101,21 +104,24 @@ def tensorboard(folder: str | Path) -> Callback:
         from tensorboardX import SummaryWriter
     except ImportError as error:
         raise ValueError("tensorboard needs tensorboardX: pip install 'fedjax-fair[tensorboard]'") from error
-    written: set[int] = set()
+    written: list[int] = []  # rounds of the run so far
 
     def write(state: SimState, history: History) -> None:
         rows = lines(history)
+        rounds = [row["round"] for row in rows]
+        # The same run has all of the last call's evaluations, and more; another run is to be written whole.
+        if len(rounds) <= len(written) or rounds[: len(written)] != written:
+            written.clear()
         # A resumed run writes what was before anew, and TensorBoard leaves the old out. A file for every chunk, for
         # only closing one waits until all is in it; with a suffix, for names count by the second.
         purge = None if written else rows[0]["round"]
         with SummaryWriter(
             str(Path(folder).expanduser()), purge_step=purge, filename_suffix=f".{rows[-1]['round']}"
         ) as writer:
-            for row in rows:
-                if row["round"] not in written:
-                    written.add(row["round"])
-                    for name, value in row.items():
-                        writer.add_scalar(name, value, row["round"])
+            for row in rows[len(written) :]:
+                for name, value in row.items():
+                    writer.add_scalar(name, value, row["round"])
+        written[:] = rounds
 
     return write
 

@@ -144,7 +144,8 @@ def keeper(folder: str | Path, about: Mapping[str, Any]) -> Keeper:
 def describe(sim: Simulation, start: SimState, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What a run is told apart by: versions, settings, first state, data, and the program itself."""
     versions = {name: metadata.version(name) for name in ("fedjax-fair", "jax", "jaxlib")}
-    digests = {START: _digest(*_bytes(start)), DATA: _digest(*_bytes(sim.data)), PROGRAM: _program(sim)}
+    # In this order: another rule often starts from another state, too.
+    digests = {PROGRAM: _program(sim), DATA: _digest(*_bytes(sim.data)), START: _digest(*_bytes(start))}
     return versions | {"device": device()} | dict(settings) | digests
 
 

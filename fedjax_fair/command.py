@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union
 import tyro
 
 COMPLETION = "--tyro-print-completion"
-DEFAULT_RULES = ("fedavg", "fedprox", "qfedavg", "afl", "fedmaba", "aaggff_d")
+DEFAULT_RULES = ("fedavg", "fedavg:weighting=uniform", "qfedavg", "afl", "fedmaba", "aaggff_d")
 COMPARE = """Train several rules on the same data, seeds and initial models; print and keep a table.
 
 fedjax-fair compare --resume FOLDER, without another flag, goes on with one that --checkpoint FOLDER kept.

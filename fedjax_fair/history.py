@@ -22,8 +22,8 @@ class History(NamedTuple):
     active: np.ndarray
     """bool[T, S]: whose update was used."""
     received_loss: np.ndarray | None
-    """f32[T, S]: loss of the received model on each client's training set, as reported: a liar's is a lie. None
-    where the rule does not read it."""
+    """f32[T, S]: loss of the received model on each client's training set, as reported: a liar's is a lie. NaN for
+    a client that was not active, None where the rule does not read it."""
     downloads: np.ndarray
     """i32[T]: clients that were there and were sent the model, to train or to be asked for their loss."""
     evaluations: np.ndarray

@@ -11,7 +11,7 @@ from jax import Array
 
 from fedjax_fair.checks import check_count
 from fedjax_fair.copied import copied, worth_copying
-from fedjax_fair.objectives import erm
+from fedjax_fair.objectives import erm, propfair_objective, proximal, tilted
 from fedjax_fair.shuffle import shuffle_keys, shuffled
 from fedjax_fair.turned import as_it_is, turn, worth_turning
 from fedjax_fair.types import Batch, Client, Key, LossFn, Objective, Params, Trace
@@ -200,6 +200,9 @@ def local_sgd(
     for name, function in (("schedule", schedule), ("objective", objective), ("limit", limit)):
         if function is not None and not callable(function):
             raise ValueError(f"{name} must be a function, got {function!r}")
+    for factory in (tilted, propfair_objective, proximal):
+        if objective is factory:
+            raise ValueError(f"objective must be an objective, got the factory {factory.__name__}: call it")
     return LocalSGD(optimizer, epochs, steps, batch_size, schedule, objective, limit)
 
 

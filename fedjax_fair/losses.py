@@ -51,10 +51,18 @@ def squared_error(outputs: Array, y: Array) -> Array:
 
 
 def accuracy(logits: Array, y: Array) -> Array:
-    """1 where the largest logit is the label's, else 0; logits [B, C], y [B]."""
-    return (logits.argmax(axis=-1) == y).astype(logits.dtype)
+    """1 where the largest logit is the label's, else 0; logits [B, C], y [B].
+
+    A NaN among an example's logits is an error in it, whatever its label: argmax takes NaN for the largest, so that
+    a model that has diverged would be scored as one that always says the first class.
+    """
+    return ((logits.argmax(axis=-1) == y) & ~jnp.isnan(logits).any(axis=-1)).astype(logits.dtype)
 
 
 def binary_accuracy(logits: Array, y: Array) -> Array:
-    """1 where the sign of the logit says the label, else 0; logits [B] or [B, 1], y [B] in {0, 1}."""
-    return ((logits.reshape(y.shape) > 0) == (y > 0)).astype(logits.dtype)
+    """1 where the sign of the logit says the label, else 0; logits [B] or [B, 1], y [B] in {0, 1}.
+
+    A NaN is an error, whatever the label: it is not above 0, and would pass for a 0.
+    """
+    logits = logits.reshape(y.shape)
+    return (((logits > 0) == (y > 0)) & ~jnp.isnan(logits)).astype(logits.dtype)

@@ -132,6 +132,8 @@ def _tail(acc: ArrayLike, percent: float, sizes: ArrayLike | None, where: ArrayL
     count = jnp.sum(where, -1, keepdims=True)
     rank = count - 1 - _rank(acc) if top else _rank(acc)
     weights = jnp.where((rank >= 0) & (rank < jnp.minimum(take[count], count)), weights, 0)
+    # 0 * inf is NaN: an infinity outside the tail says nothing of it, where a NaN that counts is a failure.
+    acc = jnp.where((weights != 0) | jnp.isnan(acc), acc, 0)
     return jnp.sum(weights * acc, -1) / jnp.sum(weights, -1)
 
 

@@ -164,14 +164,14 @@ def _draw(key: Key, x: Any, *, module: nn.Module) -> Params:
 def as_model(model: Any) -> Model:
     """Take a linen module, a factory ``rngs -> nnx.Module``, or an ``(init, apply)`` pair.
 
-    * linen: dropout draws from the rng collection "dropout"; a ``train``, ``training`` or ``deterministic``
-      argument of ``__call__`` is set by the engine;
+    * linen: dropout draws from the rng collection "dropout"; a ``train``, ``training``, ``is_training`` or
+      ``deterministic`` argument of ``__call__`` is set by the engine;
     * nnx: the factory (the class itself, where it takes nothing but ``rngs``) is called for every seed; an
       instance is accepted too, and then every seed starts from its weights;
     * a pair: ``init(key, x) -> params`` and ``apply(params, x)`` or ``apply(params, x, key)``.
 
     Raises:
-      ValueError: anything else.
+      ValueError: anything else; a linen module with a switch of another name, which nobody would set.
     """
     if isinstance(model, Model):
         return model
@@ -188,6 +188,8 @@ def as_model(model: Any) -> Model:
         return Model(init, lambda params, x, key: apply(params, x))
     if model in (logistic_regression, mlp, cnn):
         raise ValueError(f"model must be a model, got the factory {model.__name__}: call it")
+    if isinstance(model, type) and issubclass(model, nn.Module):
+        raise ValueError(f"model must be a model, got the class {model.__name__}: call it")
     if callable(model):
         return _from_nnx(model)
     raise ValueError(
@@ -206,9 +208,20 @@ def _refuse(collections: str) -> ValueError:
 def _from_linen(module: nn.Module) -> Model:
     arguments = inspect.signature(type(module).__call__).parameters
 
+    def flags(training: bool) -> dict[str, bool]:
+        return {"train": training, "training": training, "is_training": training, "deterministic": not training}
+
+    for name, argument in arguments.items():
+        switch = isinstance(argument.default, bool) and any(
+            w in name.lower() for w in ("train", "determin", "eval")
+        )
+        if switch and name not in flags(True):  # left at its default, dropout would never be on, or never off
+            raise ValueError(
+                f"model's __call__ must say whether it trains by one of {', '.join(flags(True))}, got {name}"
+            )
+
     def mode(training: bool) -> dict[str, bool]:
-        flags = {"train": training, "training": training, "deterministic": not training}
-        return {name: value for name, value in flags.items() if name in arguments}
+        return {name: value for name, value in flags(training).items() if name in arguments}
 
     def init(key: Key, x: Any) -> Params:
         variables = module.init(key, x, **mode(False))  # type: ignore[arg-type]

@@ -25,13 +25,18 @@ def tilted(t: Array | float) -> Objective:
 
     .. math:: \frac1t \log \operatorname{mean}_i e^{t\, \ell_i}
 
-    Towards the largest losses for t > 0, the smallest for t < 0. ``t = 0`` is :func:`erm`.
+    Towards the largest losses for t > 0, the smallest for t < 0. ``t = 0`` is :func:`erm`. The authors' federated
+    experiment tilts the losses of clients, which is :func:`fedjax_fair.term`. The two together are not their
+    hierarchical TERM, whose outer tilt is of the groups' tilted losses: ``term`` reads plain means.
 
     Args:
-      t: the tilt; .1 in the authors' federated experiment.
+      t: the tilt.
 
     Raises:
       ValueError: ``t`` is not a number.
+
+    Differs from the paper in: each batch is normalised by itself, not by a running estimate of the whole tilted
+    loss, so that the tilt fades with the batch: a batch of one is :func:`erm`.
 
     Source: Li, Beirami, Sanjabi, Smith, Tilted Empirical Risk Minimization, ICLR 2021.
     """
@@ -71,7 +76,8 @@ def propfair_objective(
       M: the loss that counts as worthless, above 0; the authors tune {2, 3, 5}.
       epsilon: distance from M at which the logarithm ends, above 0; .2 throughout the paper.
       huber: the published objective; the default is the authors' code, on which most tables rest.
-      base: the objective inside.
+      base: the objective inside the logarithm, with all its terms. A regulariser stays outside, as in the authors'
+        code, the other way round: ``proximal(mu, base=propfair_objective(M))``.
 
     Raises:
       ValueError: ``M`` or ``epsilon`` is not above 0.

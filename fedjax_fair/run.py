@@ -1,6 +1,7 @@
 """Many rounds: nested scans inside, Python only between chunks."""
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -144,7 +145,14 @@ def run(
                     raise KeyboardInterrupt(f"stopped after round {played}, which is kept in {keeper.folder}")
             if enough:
                 break
-    return state, so_far()
+    history = so_far()
+    if not history.active.any():
+        warnings.warn(
+            f"no update was used in {len(history.active)} rounds, so the model is the first one: all clients were "
+            "absent, sent what is not finite, or got coefficients that are not finite (see ff.check_rule)",
+            stacklevel=2,
+        )
+    return state, history
 
 
 def check_keeping(checkpoint: Any, every: int | None, gap: int, chunk: int | None) -> int | None:
@@ -168,6 +176,8 @@ def check_keeping(checkpoint: Any, every: int | None, gap: int, chunk: int | Non
 def as_key(key: Any) -> Key:
     """A JAX key, of itself or of a seed; ValueError for anything else."""
     if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
+        if not 0 <= key < 2**32:  # JAX takes the last 32 bits: others would be seeds that were there before
+            raise ValueError(f"a seed must be from 0 to 2^32 - 1, got {key}")
         return jax.random.key(int(key))
     if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and not key.shape:
         return key

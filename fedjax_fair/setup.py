@@ -14,7 +14,7 @@ from fedjax_fair import losses
 from fedjax_fair.availability import PerClient
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.data import FederatedData
-from fedjax_fair.local import LocalLoss, LocalSGD, is_small
+from fedjax_fair.local import LocalLoss, LocalSGD, is_small, local_sgd
 from fedjax_fair.models import Model
 from fedjax_fair.objectives import erm
 from fedjax_fair.reads import toy_report
@@ -180,6 +180,8 @@ def valid_ids(ids: Array, n_clients: int) -> Array:
 
 def local_work(net: Model, method: Method, trainer: Any, loss: PerExample) -> tuple[Train, LossFn]:
     """The trainer after the method's override, and the loss that it differentiates."""
+    if trainer is local_sgd:
+        raise ValueError("trainer must be ff.local_sgd(...) or a function, got the factory local_sgd: call it")
     train = trainer if method.local is None else method.local(trainer)
     if not callable(train):
         raise ValueError(f"trainer must be ff.local_sgd(...) or a function, got {type(train).__name__}")

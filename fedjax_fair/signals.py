@@ -18,6 +18,7 @@ from fedjax_fair.data import FederatedData, Split
 from fedjax_fair.devices import gather, share, shared_out
 from fedjax_fair.types import Key, Params
 
+PIECE = 256
 Score = Callable[[Params, Any, Array], tuple[Array, ...]]
 """``(params, x [B, ...], y [B, ...]) -> several f[B]``: per-example values, such as loss and accuracy."""
 
@@ -41,10 +42,25 @@ def every_client(
     starts = jnp.arange(steps, dtype=jnp.int32) * batch
     values = shared_out(lambda mine: jax.lax.map(flat, mine), starts, mesh)
     return tuple(
-        jax.ops.segment_sum(v.reshape(-1)[:total], split.owner, n, indices_are_sorted=True)
-        / jnp.where(split.size > 0, split.size.astype(v.dtype), jnp.nan)
+        _sums(v.reshape(-1)[:total], split) / jnp.where(split.size > 0, split.size.astype(v.dtype), jnp.nan)
         for v in values
     )
+
+
+def _sums(values: Array, split: Split) -> Array:
+    """The sum of each client's values, f[N], by way of pieces of at most PIECE.
+
+    Added one by one in float32, half a million equal losses are half a per cent off.
+    """
+    total, n = values.shape[0], split.size.shape[0]
+    if total <= PIECE:
+        return jax.ops.segment_sum(values, split.owner, n, indices_are_sorted=True)
+    piece = split.owner + jnp.arange(total, dtype=jnp.int32) // PIECE  # both only rise: no two clients share one
+    count = n + -(-total // PIECE)
+    first = jnp.arange(n, dtype=jnp.int32) + split.start // PIECE
+    owner = jnp.cumsum(jnp.zeros(count, jnp.int32).at[first].set(1, mode="drop")) - 1
+    pieces = jax.ops.segment_sum(values, piece, count, indices_are_sorted=True)
+    return jax.ops.segment_sum(pieces, owner, n, indices_are_sorted=True)
 
 
 def cohort(

@@ -118,14 +118,15 @@ def simulation(
     eval_batch = setup.choose_eval_batch(eval_batch, shapes)
     setup.check_outputs(net, shapes, data, loss, metric)
     setup.check_weigh(method.aggregator, data.n_clients, selector.cohort, shapes)
-    read = reads(method, selector, n_clients=data.n_clients, cohort=selector.cohort, params=shapes)
-    if "accuracy" in read and not data.validation.rows.shape[0]:
-        raise ValueError("the rule reads accuracy, but the data has no validation split: give split a second share")
     server = optax.chain(
         server_transform(method, data.n_clients, selector.cohort),
         optax.sgd(1.0) if server_optimizer is None else server_optimizer,
     )
     check_descends(server, shapes, selector.cohort)
+    listening = method._replace(transform=server)  # the server's optimiser may read the report, too
+    read = reads(listening, selector, n_clients=data.n_clients, cohort=selector.cohort, params=shapes)
+    if "accuracy" in read and not data.validation.rows.shape[0]:
+        raise ValueError("the rule reads accuracy, but the data has no validation split: give split a second share")
     weigh, update = setup.computing("highest", method.aggregator.weigh), setup.computing("highest", server.update)
     largest, largest_validation = int(data.sizes.max()), int(np.asarray(data.validation.size).max())
     equal = bool((data.sizes == largest).all())  # then the number of local steps is static
@@ -247,14 +248,17 @@ def simulation(
             aggregator=weights,
             selector=selector.observe(chosen, report),
         )
-        cohort = jnp.where(there, ids, -1)
-        beside = [((who >= 0) & ~(who[:, None] == cohort[None, :]).any(1)).sum() for who, _ in asked]
+        sent = jnp.where(there, ids, -1)
+        downloads = there.sum()
+        for who, _ in asked:  # once to each client
+            downloads += ((who >= 0) & ~(who[:, None] == sent[None, :]).any(1)).sum()
+            sent = jnp.concatenate([sent, who])
         info = Info(
             ids=ids,
             coef=coef,
             active=report.active,
-            loss=report.loss if "loss" in read else None,
-            downloads=jnp.asarray(there.sum() + sum(beside), jnp.int32),
+            loss=jnp.where(report.active, report.loss, jnp.nan) if "loss" in read else None,
+            downloads=jnp.asarray(downloads, jnp.int32),
             evaluations=jnp.asarray(sum(count for _, count in asked), jnp.int32),
         )
         return after, info

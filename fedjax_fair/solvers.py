@@ -22,6 +22,11 @@ def normalize(weights: Array, where: Array) -> Array:
     return jnp.where(total > 0, weights / safe, uniform_over(where, weights.dtype))
 
 
+def as_floats(sizes: Array) -> Array:
+    """The clients' sizes as floats, as a state wants them: those of ``FederatedData`` are whole numbers."""
+    return jnp.asarray(sizes).astype(jnp.result_type(sizes, jnp.float32))
+
+
 def uniform_over(where: Array, dtype: jnp.dtype) -> Array:
     """``1/m`` on the ``m`` slots of ``where``; all zeros when there is none."""
     count = jnp.maximum(where.sum(), 1).astype(dtype)

@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from fedjax_fair import checkpoint as checkpoints
-from fedjax_fair.checkpoint import Keeper
+from fedjax_fair.checkpoint import PROGRAM, Keeper
 from fedjax_fair.checks import check_count
 from fedjax_fair.devices import as_mesh, replicate
 from fedjax_fair.grid import Point, check_names, extremes, groups, label, numbered, values_of
@@ -96,16 +96,27 @@ def sweep(
     gap = min(check_count("eval_every", eval_every), rounds)
     chunk = check_keeping(checkpoint, every, gap, chunk)
     keys, mesh = _keys(seeds), as_mesh(devices)
+    if not isinstance(grid, Mapping):
+        raise ValueError(f"grid must map settings to their values, such as {{'alpha': [.1, .5]}}, got {grid!r}")
+    if not callable(build):
+        raise ValueError(f"build must be a function of the settings, got {type(build).__name__}")
     axes = {name: values_of(name, values) for name, values in grid.items()}
     points = [dict(zip(axes, combination)) for combination in itertools.product(*axes.values())]
     swept = tuple(name for name, values in axes.items() if all(isinstance(v, float) for v in values))
     check_names(build, axes)
+    datas: dict[tuple, Any] = {}  # of every program, whose points play on the data of the first
     for point in extremes(axes):
         sim = build(**point)
         if not isinstance(sim, Simulation):
             raise ValueError(f"build must return an ff.simulation(...), got {type(sim).__name__}")
         if mesh is not None and len(jax.tree.leaves(sim.data)[0].devices()) > 1:
             raise ValueError("devices share out the sweep's runs, or build's clients, got both")
+        static = tuple(value for name, value in point.items() if name not in swept)
+        if not _alike(datas.setdefault(static, sim.data), sim.data):
+            raise ValueError(
+                f"build must give points that differ in floats the same data, got other data at {label(point)}: "
+                "take whole numbers, words or functions for what the data depends on"
+            )
 
     programs = [
         program_of(build, static, [(i, points[i]) for i in members], swept, keys, side_by_side, mesh)
@@ -184,7 +195,10 @@ def _keeper(program: Program, place: Path, settings: Mapping[str, Any]) -> Keepe
     mesh = program.call["mesh"]
     settings = {**grid, **settings, "devices": 1 if mesh is None else mesh.size}
     settings["side_by_side"] = program.call["width"]
-    found = checkpoints.keeper(place, checkpoints.describe(program.sim, program.start(), settings))
+    about = checkpoints.describe(program.sim, program.start(), settings)
+    # The first point's simulation may be the same where others' are not: fedprox(mu) and fedprox(mu / 2) at mu = 0.
+    about[PROGRAM] += program.call["made"]
+    found = checkpoints.keeper(place, about)
     found.check()
     return found
 
@@ -196,9 +210,18 @@ def _places(checkpoint: str | Path, programs: Sequence[Program]) -> list[Path]:
     return [Path(checkpoint) / name for name in numbered(short)]
 
 
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two trees hold the same, of which the leaves are mostly one object."""
+    mine, theirs = jax.tree.leaves(one), jax.tree.leaves(other)
+    same = (a is b or np.array_equal(a, b, equal_nan=True) for a, b in zip(mine, theirs))
+    return len(mine) == len(theirs) and all(same)
+
+
 def _keys(seeds: int | Sequence[Any]) -> Any:
     if isinstance(seeds, int | np.integer):
         seeds = range(check_count("seeds", seeds))
+    if not isinstance(seeds, Sequence | np.ndarray | jax.Array) or isinstance(seeds, str):
+        raise ValueError(f"seeds must be a number or a list of seeds or keys, got {seeds!r}")
     if not len(seeds):
         raise ValueError("seeds must be a number or a list of seeds or keys, got an empty list")
     return jnp.stack([as_key(seed) for seed in seeds])

@@ -1,5 +1,6 @@
 """What an experiment found, as a table: per rule the mean over the clients, and how evenly they are served."""
 
+import textwrap
 from collections.abc import Mapping
 from io import StringIO
 from typing import Any
@@ -28,8 +29,8 @@ COST = {"downloads": "sent", "evaluations": "asked"}
 """What selection costs a round; shown where clients are asked for a loss."""
 
 LEGEND = (
-    "Clients' {split} accuracy after the last round, mean±std over the seeds: its mean,\n"
-    "variance, mean of the worst and best 5 % of clients, Gini coefficient and Jain's\n"
+    "Clients' {split} accuracy after the last round, mean±std over the seeds: its mean, "
+    "variance, mean of the worst and best 5 % of clients{few}, Gini coefficient and Jain's "
     "index; peak is the mean accuracy at its best evaluation."
 )
 COST_LEGEND = (
@@ -52,8 +53,9 @@ def summarize(
         accuracy, loss = history.scores[split or next(iter(history.scores))]
         row = metrics.summary(accuracy[-1, judged], loss=loss[-1, judged])
         means = np.nanmean(accuracy[:, judged], axis=1)
+        peak = np.maximum(100 * means.max(), row["accuracy"])  # the two round differently
         cost = {"downloads": history.downloads.mean(), "evaluations": history.evaluations.mean()}  # a round
-        per_seed.append(row | {"peak": 100 * means.max(), "left_out": (~history.active).sum()} | cost)
+        per_seed.append(row | {"peak": peak, "left_out": (~history.active).sum()} | cost)
     return {key: np.array([float(row[key]) for row in per_seed]) for key in per_seed[0]}
 
 
@@ -104,9 +106,16 @@ def table(
         console.print(made)
     return (
         "\n".join(line.rstrip() for line in captured.get().splitlines() if line.strip())
-        + f"\n\n{LEGEND.format(split=split)}"
+        + f"\n\n{textwrap.fill(LEGEND.format(split=split, few=_few(all_scores, clients, split)), 79)}"
         + (f"\n{COST_LEGEND}" if costly else "")
     )
+
+
+def _few(all_scores: list[dict[str, Any]], clients: np.ndarray | None, split: str) -> str:
+    """How many clients 5 % are, as :func:`fedjax_fair.metrics.worst` counts; nothing where runs differ in it."""
+    judged = slice(None) if clients is None else np.asarray(clients)
+    n, *others = {int((~np.isnan(scores[split].accuracy[-1, judged])).sum()) for scores in all_scores}
+    return "" if others or not n else f" (here {max(1, int(n * 5 / 100))} of {n})"
 
 
 def check_runs(runs: Any) -> Runs:

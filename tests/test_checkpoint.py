@@ -126,6 +126,7 @@ def test_a_checkpoint_that_is_not_taken_is_an_error(tmp_path):
         ({"eval_every": 4}, "eval_every was 3 and is 4"),
         ({"key": 1}, "the key or state to start from is not the same"),
         ({"sim": build(ff.fedmaba(alpha=0.7))}, "the simulation is not the same"),
+        ({"sim": build(ff.fedavg())}, "the simulation is not the same"),  # whose state differs, too
         ({"sim": build(available=ff.availability.trace([[1, 1, 1, 1, 0]]))}, "the simulation is not the same"),
         ({"sim": SIM._replace(data=DATA._replace(x=DATA.x + 1))}, "the data is not the same"),
     ],
@@ -340,6 +341,15 @@ def test_early_stopping_goes_by_every_evaluation_of_its_split(accuracies, enough
         ff.callbacks.early_stopping(2, split="train")(None, course(accuracies))
 
 
+@pytest.mark.parametrize("measure", ["loss", "loss_jain", "loss_gini"])
+def test_early_stopping_may_go_by_the_losses(measure):
+    stop = ff.callbacks.early_stopping(2, measure, "lowest")
+    assert stop(None, course([0.5, 0.5, 0.5]))
+    assert not stop(None, course([0.5, 0.5]))
+    assert ff.callbacks.early_stopping(1, "loss", "lowest")(None, course([0.5, 0.6]))
+    assert not ff.callbacks.early_stopping(1, "loss", "lowest")(None, course([0.5, 0.4]))
+
+
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_the_stream_holds_every_evaluation_once(ending, tmp_path):
     path = tmp_path / f"history.{ending}"
@@ -365,19 +375,39 @@ def test_the_stream_holds_every_evaluation_once(ending, tmp_path):
         ff.callbacks.stream(tmp_path / f"folder.{ending}")
 
 
-def test_tensorboard_holds_every_evaluation(tmp_path):
-    def points():
-        found = set()
-        for path in tmp_path.glob("events*"):
-            raw = path.read_bytes()
-            while raw:  # length u64, its checksum u32, the event, its checksum u32
-                size = int.from_bytes(raw[:8], "little")
-                event, raw = Event.FromString(raw[12 : 12 + size]), raw[16 + size :]
-                found |= {(value.tag, event.step) for value in event.summary.value}
-        return found
+def points(folder, measure):
+    """(round, value) of a measure, for all that TensorBoard finds in the folder."""
+    found = set()
+    for path in folder.glob("events*"):
+        raw = path.read_bytes()
+        while raw:  # length u64, its checksum u32, the event, its checksum u32
+            size = int.from_bytes(raw[:8], "little")
+            event, raw = Event.FromString(raw[12 : 12 + size]), raw[16 + size :]
+            found |= {(event.step, value.simple_value) for value in event.summary.value if value.tag == measure}
+    return found
 
+
+def test_tensorboard_holds_every_evaluation(tmp_path):
     play(None, on_chunk=ff.callbacks.tensorboard(tmp_path))
-    assert {step for tag, step in points() if tag == "gini"} == {3, 6, 9, 11}
+    assert {round for round, _ in points(tmp_path, "gini")} == {3, 6, 9, 11}
+
+
+@pytest.mark.parametrize("second", [[0.75], [0.75, 0.25], [0.75, 0.25, 0.125]], ids=["shorter", "equal", "longer"])
+def test_a_second_run_with_the_same_callback_is_written_as_well(second, tmp_path):
+    write = ff.callbacks.tensorboard(tmp_path)
+    for length in (1, 2):
+        write(None, course([0.5, 0.5][:length]))
+    for length in range(1, len(second) + 1):
+        write(None, course(second[:length]))
+    assert points(tmp_path, "accuracy") >= {(round, 100 * value) for round, value in enumerate(second)}
+
+
+def test_a_second_run_with_other_rounds_is_written_whole_though_it_is_longer(tmp_path):
+    write = ff.callbacks.tensorboard(tmp_path)
+    write(None, course([0.5, 0.5]))
+    later = course([0.75, 0.25, 0.125])
+    write(None, later._replace(rounds=later.rounds + 1))
+    assert points(tmp_path, "accuracy") >= {(1, 75), (2, 25), (3, 12.5)}
 
 
 def test_tensorboard_is_an_extra(monkeypatch, tmp_path):

@@ -138,7 +138,7 @@ def test_floats_and_tokens_are_left_as_they_are():
 def test_float64_stays_where_jax_allows_it():
     x, y = toy()
     with jax.enable_x64(True):
-        data = build(x.astype(np.float64), y.astype(np.int64), partition=partition.iid(3))
+        data = build(x.astype(np.float64) * 1e300, y.astype(np.int64), partition=partition.iid(3))
         assert data.x.dtype == jnp.float64
         assert data.y.dtype == jnp.int32
         assert_table(data.train, 3)
@@ -179,12 +179,32 @@ NAN = np.where(np.arange(120)[:, None] == 17, np.nan, X)
         (lambda: build(NAN, Y, partition=IID), "x holds NaN or infinity in 1 examples, first in example 17"),
         (lambda: build(X / 0.0, Y, partition=IID), "x holds NaN or infinity"),
         (lambda: build(X, np.where(Y > 2, np.nan, Y), partition=IID), "y holds NaN or infinity"),
+        (
+            lambda: build(np.where(np.isnan(NAN), 1e300, X.astype(float)), Y, partition=IID),
+            "x holds numbers too large for float32 in 1 examples, first in example 17",
+        ),
+        (
+            lambda: build(X, np.where(np.arange(120) > 4, 1e300, 0.5), partition=IID),
+            "y holds numbers too large for float32, first in example 5",
+        ),
+        (
+            lambda: build(X, Y, partition=IID, test=(X.astype(float) * 1e300, Y)),
+            "x_test holds numbers too large for float32",
+        ),
         (lambda: build(X, Y - 1, partition=IID), "y must hold labels from 0"),
         (lambda: build(X, Y.astype(str), partition=IID), "y must be a non-empty array"),
         (lambda: build(X.astype(str), Y, partition=IID), "x must hold numbers"),
         (lambda: build((), Y, partition=IID), "x must be an array, or a pytree"),
         (lambda: build(np.full((120, 1), 2**40), Y, partition=IID), "integers in x must fit 32 bits"),
         (lambda: build(X, Y, partition="iid"), "partition must be a function"),
+        *[
+            (
+                lambda factory=factory: build(X, Y, partition=factory),
+                rf"partition must be a partition such as [^\n]+, got the factory {factory.__name__}: call it$",
+            )
+            for factory in (getattr(partition, name) for name in partition.__all__)
+            if factory not in (partition.Partition, partition.describe)
+        ],
         (lambda: build(X, Y, partition=IID, seed=-1), "seed must be at least 0"),
         (lambda: build(X, Y, partition=IID, split=(0.9, 0.1)), "split must be three shares"),
         (lambda: build(X, Y, partition=IID, split=(0.9, 0.2, -0.1)), "split must be three shares"),
@@ -241,6 +261,41 @@ def test_a_row_that_one_client_is_tested_on_is_never_trained_on_by_another():
         getattr(data, name).rows.shape[0] for name in ("train", "validation", "test")
     )
     assert abs(share - 0.2) < 0.03
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_shared_row_leaves_every_size_exact(seed):
+    """The row's split is one for both its owners; the rest of theirs fill what is left."""
+    x, y = toy(300)
+    clients = [np.arange(100), np.arange(99, 200), np.arange(200, 300)]
+    data = build(x, y, partition=lambda labels, _: clients, seed=seed)
+    assert data.train.size.tolist() == [80, 81, 80]
+    assert data.validation.size.tolist() == data.test.size.tolist() == [10, 10, 10]
+    of_row = [99 in np.asarray(split.rows) for split in data[2:5]]
+    assert sum(of_row) == 1
+    assert (np.asarray(data[2 + of_row.index(True)].rows) == 99).sum() == 2
+
+
+def test_who_shares_nothing_has_exact_sizes_beside_those_who_share_all():
+    x, y = toy(300)
+    data = build(x, y, partition=lambda labels, seed: [np.arange(200), np.arange(200), np.arange(200, 300)])
+    assert [int(split.size[2]) for split in data[2:5]] == [80, 10, 10]
+    for split in data[2:5]:
+        np.testing.assert_array_equal(np.sort(rows_of(split, 0)), np.sort(rows_of(split, 1)))
+        assert_table(split, 3)
+
+
+@given(seed=st.integers(0, 1000), n_shared=st.integers(0, 100))
+@SETTINGS
+def test_shared_rows_never_leak_and_no_row_is_lost(seed, n_shared):
+    x, y = toy(400)
+    rng = np.random.default_rng(seed)
+    clients = [np.union1d(np.arange(k * 100, k * 100 + 100), rng.choice(400, n_shared)) for k in range(4)]
+    data = build(x, y, partition=lambda labels, _: clients, seed=seed)
+    for k, mine in enumerate(clients):
+        np.testing.assert_array_equal(np.sort(np.concatenate([rows_of(split, k) for split in data[2:5]])), mine)
+    parts = [set(np.asarray(split.rows).tolist()) for split in data[2:5]]
+    assert sum(map(len, parts)) == len(set.union(*parts))
 
 
 def test_a_clients_examples_are_shuffled_by_the_seed_before_the_cut():

@@ -115,19 +115,26 @@ def test_a_split_that_the_data_has_not_cannot_be_evaluated(without_validation):
         )
 
 
-@pytest.mark.parametrize("part", ["rule", "selector", "transform"])
+@pytest.mark.parametrize("part", ["rule", "selector", "transform", "server optimiser"])
 def test_accuracy_cannot_be_read_without_a_validation_split(without_validation, part):
-    rule, selector, transform = ff.fedavg(), ff.uniform(5), None
+    rule, selector, transform, server = ff.fedavg(), ff.uniform(5), None, None
     if part == "rule":
         rule = rule._replace(weigh=lambda state, report, key: (report.accuracy, state))
     elif part == "selector":
         selector = selector._replace(observe=lambda state, report: report.accuracy)
     else:
         update = lambda moved, state, params=None, *, report, **sent: (moved, report.accuracy)  # noqa: E731
-        transform = optax.GradientTransformationExtraArgs(lambda params: (), update)
-    method = ff.Method(rule, transform=transform)
+        listening = optax.GradientTransformationExtraArgs(lambda params: (), update)
+        transform, server = (
+            (listening, None) if part == "transform" else (None, optax.chain(listening, optax.sgd(1.0)))
+        )
+    arguments = {
+        "aggregator": ff.Method(rule, transform=transform),
+        "selector": selector,
+        "server_optimizer": server,
+    }
     with refused("the rule reads accuracy, but the data has no validation split"):
-        ff.simulation(linear, without_validation, aggregator=method, trainer=FULL, selector=selector)
+        ff.simulation(linear, without_validation, trainer=FULL, **arguments)
 
 
 def selecting(ids):
@@ -149,6 +156,9 @@ PARTS = {
             ff.Aggregator(lambda sizes, key: (), lambda state, report, key: report.n),
             "weigh must return (coefficients [5], state), got one array",
         ),
+    ],
+    "trainer": [
+        (ff.local_sgd, "trainer must be ff.local_sgd(...) or a function, got the factory local_sgd: call it")
     ],
     "model": [(ff.models.mlp, "model must be a model, got the factory mlp: call it")],
     "deploy": [("averaged", "deploy must be a function of the state, such as ff.averaged, got 'averaged'")],
@@ -196,6 +206,8 @@ def test_ids_that_nobody_has_and_second_slots_of_one_client_are_out_of_the_round
         ({"eval_every": 0}, "eval_every must be at least 1, got 0"),
         ({"chunk": 0}, "chunk must be at least 1, got 0"),
         ({"key": None}, "run takes a key or a state to continue from, got neither"),
+        ({"key": -1}, "a seed must be from 0 to 2^32 - 1, got -1"),
+        ({"key": 2**32}, "a seed must be from 0 to 2^32 - 1, got 4294967296"),
         ({"key": "0"}, "key must be one jax.random.key(...), or a seed, got '0'"),
         ({"key": 0.5}, "key must be one jax.random.key(...), or a seed, got 0.5"),
         ({"key": jax.random.split(jax.random.key(0), 2)}, "key must be one jax.random.key(...), or a seed, got"),

@@ -1,6 +1,7 @@
 """Absent, lying and failing clients, and what the server does about them."""
 
 import re
+from contextlib import nullcontext
 
 import jax
 import jax.numpy as jnp
@@ -214,7 +215,9 @@ def test_an_absent_client_costs_nothing():
     some = ff.availability.trace([[1, 1] + [0] * (N - 2)])
     for selector in (ff.uniform(N), ff.pow_d(2, d=N)):
         for available, present in ((nobody, 0), (some, 2)):
-            _, history = ff.run(simulation(selector=selector, available=available), 0, 2)
+            silent = pytest.warns(UserWarning, match="no update was used") if not present else nullcontext()
+            with silent:
+                _, history = ff.run(simulation(selector=selector, available=available), 0, 2)
             assert history.downloads.tolist() == [present] * 2
             asked = 0 if selector.cohort == N else int(DATA.sizes[:present].sum())
             assert history.evaluations.tolist() == [asked] * 2
@@ -419,3 +422,38 @@ WRONG = [
 def test_wrong_arguments(call, sentence):
     with refused(sentence):
         call()
+
+
+def test_a_client_that_was_not_active_has_no_loss_in_the_history():
+    _, history = ff.run(simulation(ff.afl(), available=ff.availability.trace([[1, 0, 1, 1, 0]])), 0, 2)
+    assert_array_equal(np.isnan(history.received_loss), ~history.active)
+    assert not history.active.all()
+
+
+def test_what_a_server_optimiser_reads_is_guarded_as_what_a_rule_reads():
+    def update(moved, state, params=None, *, report, **sent):
+        return jax.tree.map(lambda leaf: leaf * report.loss.mean(), moved), state
+
+    listening = optax.GradientTransformationExtraArgs(lambda params: (), update)
+    broken = ff.faults.Fault(np.arange(N) == 1, lambda report, key: report._replace(loss=report.loss * jnp.nan))
+    state, history = ff.run(
+        simulation(server_optimizer=optax.chain(listening, optax.sgd(1.0)), faults=[broken]), 0, 3
+    )
+    assert_array_equal(history.active, history.ids != 1)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
+
+
+def test_a_run_that_used_no_update_says_so():
+    rule = ff.Aggregator(lambda sizes, key: (), lambda state, report, key: (report.n * jnp.nan, state))
+    with pytest.warns(UserWarning, match=r"no update was used in 2 rounds.* \(see ff.check_rule\)"):
+        ff.run(simulation(rule), 0, 2)
+
+
+def test_a_client_is_sent_the_model_once_however_often_it_is_asked():
+    def select(state, key, context):
+        twice = [context.probe(jnp.array([0, 1, 2, 3])) for _ in range(2)]
+        return jnp.argsort(twice[0] + twice[1])[:2], state
+
+    asking = ff.Selector(lambda sizes, key: (), select, lambda state, report: state, 2)
+    _, history = ff.run(simulation(selector=asking), 0, 2)
+    assert history.downloads.tolist() == [4, 4]

@@ -293,3 +293,8 @@ def test_an_optimiser_that_is_not_optax_is_one_sentence(optimizer):
         ValueError, match=r"^optimizer must be an optax optimiser, such as optax.sgd\(.1\), got \w+$"
     ):
         ff.local_sgd(optimizer, batch_size=3)
+
+
+def test_an_objective_that_was_not_called_is_one_sentence():
+    with pytest.raises(ValueError, match="objective must be an objective, got the factory proximal: call it"):
+        ff.local_sgd(optax.sgd(0.1), batch_size=3, objective=ff.proximal)

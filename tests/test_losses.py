@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose
 
-from fedjax_fair.losses import softmax_cross_entropy
+from fedjax_fair.losses import accuracy, binary_accuracy, softmax_cross_entropy
 
 LOGITS = arrays(np.float32, (4, 3), elements=st.floats(-50, 50, width=32))
 LABELS = arrays(np.int32, 4, elements=st.integers(0, 2))
@@ -54,3 +54,17 @@ def test_its_derivative_gathers_and_scatters_nothing():
     program = str(jax.make_jaxpr(jax.grad(lambda z: softmax_cross_entropy(z, y).sum()))(jnp.ones((2, 3))))
     assert "scatter" not in program
     assert "gather" not in program
+
+
+def test_an_output_that_is_nan_is_wrong_whatever_the_label():
+    """Not class 0, which argmax makes of it, nor NaN, which a metric reads as a client without test examples."""
+    nan = np.float32("nan")
+    logits = jnp.array([[nan, nan], [nan, nan], [1, nan], [1, 0], [np.inf, 0]])
+    got = accuracy(logits, jnp.array([0, 1, 0, 0, 0]))
+    assert got.tolist() == [0, 0, 0, 1, 1]
+    y = jnp.array([0, 1, 0, 1])
+    for outputs in (jnp.array([nan, nan, -1, 1]), jnp.array([[nan], [nan], [-1], [1]])):
+        assert binary_accuracy(outputs, y).tolist() == [0, 0, 1, 1]
+    for dtype in (jnp.float16, jnp.float32):
+        assert accuracy(logits.astype(dtype), jnp.zeros(5, int)).dtype == dtype
+        assert binary_accuracy(y.astype(dtype), y).dtype == dtype

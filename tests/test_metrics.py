@@ -117,6 +117,17 @@ def test_tails_take_as_many_clients_as_python_would(n, percent):
     assert_allclose(metrics.best(x, percent), (n - 1 - np.arange(k)).mean() / n, atol=1e-6)
 
 
+def test_an_infinity_outside_a_tail_says_nothing_of_it():
+    """A diverged client's loss must not hide the others'."""
+    x = np.array([1.0, 2.0, np.inf])
+    assert metrics.worst(x, 0) == 1
+    assert metrics.worst(x, 67) == 1.5
+    assert metrics.best(-x, 0) == -1
+    assert metrics.best(x, 0) == metrics.parity_gap(x) == np.inf
+    assert metrics.worst(x, 67, sizes=np.array([1, 3, 1])) == 1.75
+    assert metrics.worst(np.array([np.inf, np.nan]), 0) == np.inf  # NaN is a client without test examples
+
+
 @quick
 @given(vectors)
 def test_identities(x):

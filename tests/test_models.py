@@ -165,6 +165,12 @@ class Training(nn.Module):
         return nn.Dropout(0.5, deterministic=not training)(x)
 
 
+class IsTraining(nn.Module):
+    @nn.compact
+    def __call__(self, x, is_training=False):
+        return nn.Dropout(0.5, deterministic=not is_training)(x)
+
+
 class Deterministic(nn.Module):
     @nn.compact
     def __call__(self, x, deterministic: bool = False):
@@ -183,7 +189,8 @@ class Nnx(nnx.Module):
 
 
 NNX = {"class": Nnx, "factory": lambda rngs: Nnx(rngs, 40), "instance": Nnx(nnx.Rngs(3))}
-DROPOUT = {"linen": Drop(), "train": Train(), "training": Training(), "deterministic": Deterministic(), **NNX}
+LINEN = {"train": Train(), "training": Training(), "is_training": IsTraining(), "deterministic": Deterministic()}
+DROPOUT = {"linen": Drop(), **LINEN, **NNX}
 ONES = jnp.ones((3, 40))
 
 
@@ -289,3 +296,42 @@ def test_nonsense_is_refused_in_one_sentence(nonsense):
 def test_a_factory_of_something_else_is_refused_in_one_sentence():
     with pytest.raises(ValueError, match=r"^model must build an nnx\.Module, but its factory returned Rngs$"):
         as_model(lambda rngs: rngs).init(KEY, ONES)
+
+
+class IsTrain(nn.Module):
+    def __call__(self, x, is_train=False):
+        return x
+
+
+class Evaluate(nn.Module):
+    def __call__(self, x, train: bool = False, *, evaluate: bool = True):
+        return x
+
+
+class Determined(nn.Module):
+    def __call__(self, x, Deterministically=True):
+        return x
+
+
+class Other(nn.Module):
+    def __call__(self, x, flip: bool = False, trained_on: int = 3):
+        return x
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(IsTrain(), "is_train"), (Evaluate(), "evaluate"), (Determined(), "Deterministically")]
+)
+def test_a_switch_that_nobody_would_set_is_refused_in_one_sentence(module, name):
+    with pytest.raises(
+        ValueError, match=rf"^model's __call__ [^\n]+ train, training, is_training, deterministic, got {name}$"
+    ):
+        as_model(module)
+
+
+def test_an_argument_that_is_no_such_switch_stays_at_its_default():
+    assert np.array_equal(as_model(Other()).apply({}, ONES, KEY), ONES)
+
+
+def test_a_linen_class_is_refused_in_one_sentence():
+    with pytest.raises(ValueError, match=r"^model must be a model, got the class Train: call it$"):
+        as_model(Train)

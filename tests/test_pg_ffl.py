@@ -157,7 +157,8 @@ def test_a_reward_is_credited_to_the_actions_before_it(discount, baseline, std):
                 accuracy = np.asarray(made.accuracy)[np.asarray(made.active)]
                 spread = np.abs(accuracy[:, None] - accuracy).sum() / (2 * accuracy.size**2 * accuracy.mean())
                 reward = -accuracy.mean() * np.log(spread)
-                advantage = reward - (0 if baseline is None or average is None else average)
+                usual = reward if average is None else average  # the first reward only starts the average
+                advantage = reward - (0 if baseline is None else usual)
                 policy, moments = ascend(policy, moments, advantage, trace)
                 average = reward if average is None else 0.8 * average + 0.2 * reward
             score, action = score_of(policy, made, key, std)
@@ -169,14 +170,24 @@ def test_a_reward_is_credited_to_the_actions_before_it(discount, baseline, std):
 
 
 def test_the_first_round_teaches_nothing_the_second_does():
-    start = init(jnp.asarray(SIZES), KEY)
-    _, first = weigh(start, report(0), KEY)
+    plain = ff.pg_ffl(1e-2)
+    start = plain.init(jnp.asarray(SIZES), KEY)
+    _, first = plain.weigh(start, report(0), KEY)
     assert same((first.policy, first.optimizer), (start.policy, start.optimizer))
     assert (first.round, first.baseline) == (1, 0)
-    made = report(1, accuracy=[0.2, 0.4, 0.6, 0.8])
-    _, second = weigh(first._replace(baseline=jnp.float32(0)), made, KEY)
+    _, second = plain.weigh(first, report(1, accuracy=[0.2, 0.4, 0.6, 0.8]), KEY)
     assert not same(second.policy, start.policy)
-    assert_allclose(second.baseline, reward_of(made.accuracy, made.active), rtol=1e-6)  # starts at the first reward
+
+
+def test_the_first_reward_starts_the_average_and_is_not_above_it():
+    start = init(jnp.asarray(SIZES), KEY)
+    _, first = weigh(start, report(0), KEY)
+    made = report(1, accuracy=[0.2, 0.4, 0.6, 0.8])
+    _, second = weigh(first, made, KEY)
+    assert same(second.policy, start.policy)
+    assert_allclose(second.baseline, reward_of(made.accuracy, made.active), rtol=1e-6)
+    _, third = weigh(second, report(2), KEY)
+    assert not same(third.policy, start.policy)
 
 
 @pytest.mark.parametrize("when", [0, 1, 2])

@@ -12,6 +12,7 @@ from fedjax_fair import results
 from fedjax_fair.cli import set_up
 from fedjax_fair.command import read_command
 from fedjax_fair.results import write
+from fedjax_fair.tables import summarize
 from fedjax_fair.types import Evaluation
 
 
@@ -113,3 +114,33 @@ def test_tables_and_files_are_judged_by_the_clients_they_are_given(tmp_path):
     assert kept["accuracy"]["mean"] == pytest.approx(40)
     assert kept["peak"]["mean"] == pytest.approx(50)
     assert np.load(tmp_path / "history.npz")["a/accuracy"].shape == (1, 2, 3)  # everybody's
+
+
+def scored(accuracy):
+    accuracy = np.array(accuracy, np.float32)
+    none = np.zeros((len(accuracy), 2), int)
+    scores = {"validation": Evaluation(accuracy, accuracy)}
+    return ff.History(np.arange(len(accuracy)), scores, none, none, none == 0, None, np.ones(1), np.zeros(1))
+
+
+def test_the_peak_is_never_below_the_last_evaluation_that_it_may_be():
+    """Two sums of the same numbers round differently."""
+    rng = np.random.default_rng(0)
+    for n in (3, 10, 30, 101):
+        found = summarize([scored(rng.random((1, n))) for _ in range(20)])
+        assert (found["peak"] >= found["accuracy"]).all()
+
+
+def test_the_table_says_how_many_clients_five_percent_are():
+    def legend(clients=None, **runs):
+        lines = ff.table(runs, clients).split("\n\n")[1].splitlines()
+        assert max(map(len, lines)) < 80
+        return " ".join(lines)
+
+    thirty, hundred = scored(np.full((1, 30), 0.5)), scored(np.full((1, 100), 0.5))
+    assert "5 % of clients (here 1 of 30), Gini" in legend(a=thirty, b=[thirty, thirty])
+    assert "(here 5 of 100)" in legend(a=hundred)
+    assert "(here 2 of 40)" in legend(np.arange(100) < 40, a=hundred)
+    assert "5 % of clients, Gini" in legend(a=thirty, b=hundred)  # no one number
+    untested = scored(np.where(np.arange(30) < 10, np.nan, 0.5)[None])  # who has no test examples is not judged
+    assert "(here 1 of 20)" in legend(a=untested)

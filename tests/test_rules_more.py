@@ -15,6 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
 import fedjax_fair as ff
+from fedjax_fair import registry
 from fedjax_fair.types import server_transform
 
 KEY = jax.random.key(0)
@@ -321,3 +322,21 @@ def test_qfedsgd_of_q_zero_is_fedsgd_of_uniform_weights():
     for name in start:
         assert_allclose(zero[name], fedsgd[name], rtol=1e-5, atol=1e-7)
         assert np.abs(one[name] - zero[name]).max() > 1e-3
+
+
+# reweighted
+
+
+def test_a_client_whose_slope_is_no_number_is_left_out_and_the_others_share_as_they_should():
+    rule = ff.reweighted(lambda F: jnp.log1p(jnp.exp(F)))  # whose slope is inf / inf from a loss of 89 on
+    report = make_report(0, range(3), loss=np.float32([1, 2, 100]))
+    slopes = 1 / (1 + np.exp([-1.0, -2.0]))
+    assert_allclose(coefficients(rule, report), [*(slopes / slopes.sum()), np.nan], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["afl", "fedmaba", "aaggff_s", "aaggff_d", "term", "pg_ffl"])
+def test_whole_numbers_of_examples_make_the_same_state(name):
+    init = registry.make_rule(name, {}, learning_rate=0.1).init
+    floats, whole = init(jnp.asarray(SIZES), KEY), init(jnp.asarray(SIZES, jnp.int32), KEY)
+    jax.tree.map(assert_array_equal, floats, whole)
+    assert [leaf.dtype for leaf in jax.tree.leaves(floats)] == [leaf.dtype for leaf in jax.tree.leaves(whole)]

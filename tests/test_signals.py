@@ -7,6 +7,7 @@ import pytest
 from toy import examples, federation, linear_apply, linear_init
 
 from fedjax_fair import signals
+from fedjax_fair.data import FederatedData
 from fedjax_fair.data.split import table
 from fedjax_fair.losses import accuracy, softmax_cross_entropy
 
@@ -165,3 +166,18 @@ def test_gram_holds_the_inner_products_of_whole_updates():
     with jax.enable_x64(True):
         got = signals.gram(jax.tree.map(jnp.array, updates))
     np.testing.assert_allclose(got, [[a @ b for b in flat] for a in flat], rtol=1e-12)
+
+
+def test_equal_losses_stay_equal_however_many_examples_a_client_has():
+    """Added one by one in float32, those of the largest were .4 % below those of the others."""
+    sizes = [300_000, 5, 0, 1023, 2, 4000]
+    rows = np.zeros(sum(sizes), int)
+    one = FederatedData.from_arrays(np.zeros((3, 2), np.float32), np.zeros(3, int), client_id=np.zeros(3, int))
+    split = table(rows, np.repeat(np.arange(6), sizes), 6)
+    worth = np.float32([0.69314718, 1.0])
+    same = lambda params, x, y: tuple(jnp.full(y.shape, value) for value in worth)  # noqa: E731
+    losses, right = signals.every_client(same, None, one, split, 4096)
+    there = np.array(sizes) > 0
+    np.testing.assert_allclose(losses[there], worth[0], rtol=2e-5)
+    np.testing.assert_array_equal(right[there], 1)
+    assert np.isnan(losses[~there]).all()

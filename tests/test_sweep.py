@@ -306,3 +306,54 @@ def test_another_sweep_is_refused(changes, message, tmp_path):
     play(grid={"lr": [0.1, 0.3]}, checkpoint=tmp_path)
     with pytest.raises(ValueError, match=message):
         play(**{"grid": {"lr": [0.1, 0.3]}, "checkpoint": tmp_path} | changes)
+
+
+# What build makes
+
+
+def shifted(p, data=DATA):
+    moved = data._replace(x=data.x + p)
+    return ff.simulation(
+        toy.linear, moved, aggregator=ff.fedavg(), trainer=ff.local_sgd(optax.sgd(0.1), batch_size=4)
+    )
+
+
+def test_a_float_that_changes_the_data_is_refused_a_word_is_not():
+    with pytest.raises(ValueError, match="points that differ in floats the same data, got other data at p=2: take"):
+        ff.sweep(shifted, {"p": [0.0, 2.0]}, rounds=2)
+    swept = ff.sweep(shifted, {"p": [0, 2]}, rounds=2)  # whole numbers: a program each
+    for p, (history,) in zip((0, 2), swept.histories):
+        assert_allclose(history.loss, ff.run(shifted(p), 0, 2)[1].loss, rtol=2e-5)
+    assert not np.allclose(swept.histories[0][0].loss, swept.histories[1][0].loss)
+
+
+def test_a_checkpoint_of_a_build_that_has_changed_is_refused_though_the_first_point_is_the_same(tmp_path):
+    def prox(scale):
+        def build(mu):
+            trainer = ff.local_sgd(optax.sgd(0.1), steps=2, batch_size=4)
+            return ff.simulation(toy.linear, DATA, aggregator=ff.fedprox(mu=scale * mu), trainer=trainer)
+
+        return build
+
+    settings = {"rounds": 2, "checkpoint": tmp_path}
+    first = ff.sweep(prox(1.0), {"mu": [0.0, 5.0]}, **settings)
+    again = ff.sweep(prox(1.0), {"mu": [0.0, 5.0]}, **settings)
+    assert_array_equal(first.histories[1][0].loss, again.histories[1][0].loss)
+    with pytest.raises(ValueError, match="is of another run: the simulation is not the same"):
+        ff.sweep(prox(0.5), {"mu": [0.0, 5.0]}, **settings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"seeds": 2.0}, "seeds must be a number or a list of seeds or keys, got 2.0"),
+        ({"seeds": None}, "seeds must be a number or a list of seeds or keys, got None"),
+        ({"seeds": "3"}, "seeds must be a number or a list of seeds or keys, got '3'"),
+        ({"grid": [0.1]}, "grid must map settings to their values, such as"),
+        ({"build": (), "grid": {}}, "build must be a function of the settings, got tuple"),
+    ],
+    ids=str,
+)
+def test_a_sweep_of_what_is_no_sweep_is_one_sentence(changes, sentence):
+    with pytest.raises(ValueError, match=f"^{sentence}"):
+        ff.sweep(**{"build": build, "grid": {"lr": [0.1]}} | changes)

@@ -7,7 +7,7 @@ from jax import Array
 
 from fedjax_fair.aggregators.responses import CDF, CDFS, Variant, responses
 from fedjax_fair.checks import check_choice
-from fedjax_fair.solvers import masked_mean, normalize, scatter, softmax
+from fedjax_fair.solvers import as_floats, masked_mean, normalize, scatter, softmax
 from fedjax_fair.types import Aggregator, Key, Report
 
 
@@ -61,6 +61,7 @@ def aaggff_d(cdf: CDF = "weibull", variant: Variant = "paper") -> Aggregator:
 
     def init(sizes: Array, key: Key | None = None) -> AAggFFDState:
         del key
+        sizes = as_floats(sizes)
         uniform = jnp.full_like(sizes, 1 / sizes.shape[0])
         return AAggFFDState(jnp.zeros((), jnp.int32), uniform, jnp.zeros_like(sizes))
 

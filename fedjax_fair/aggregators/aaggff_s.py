@@ -7,7 +7,7 @@ from jax import Array
 
 from fedjax_fair.aggregators.responses import CDF, CDFS, Variant, responses
 from fedjax_fair.checks import check_choice
-from fedjax_fair.solvers import masked_mean, normalize, qp_simplex, scatter
+from fedjax_fair.solvers import as_floats, masked_mean, normalize, qp_simplex, scatter
 from fedjax_fair.types import Aggregator, Key, Report
 
 
@@ -62,6 +62,7 @@ def aaggff_s(cdf: CDF = "weibull", variant: Variant = "paper") -> Aggregator:
 
     def init(sizes: Array, key: Key | None = None) -> AAggFFSState:
         del key
+        sizes = as_floats(sizes)
         n = sizes.shape[0]
         start = jnp.ones_like(sizes) if variant == "repo" else jnp.full_like(sizes, 1 / n)
         return AAggFFSState(start, jnp.zeros_like(sizes), jnp.zeros((n, n), sizes.dtype))

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.checks import check_range
-from fedjax_fair.solvers import centre, normalize, project_simplex, scatter
+from fedjax_fair.solvers import as_floats, centre, normalize, project_simplex, scatter
 from fedjax_fair.types import Aggregator, Key, Report
 
 FORGOTTEN = 1e-12  # a cohort that holds less than this share of the mixture is averaged uniformly
@@ -27,7 +27,7 @@ def afl(lr: Array | float = 0.1) -> Aggregator:
               \lambda_S \leftarrow \Pi_{\sum_S \lambda}(\lambda_S + \eta_\lambda F_S)
 
     with :math:`\Pi_r` the Euclidean projection onto the simplex of radius r. The aggregation uses the mixture
-    from BEFORE the ascent. At full participation this is the published algorithm.
+    from BEFORE the ascent. At full participation, with one gradient step a round, this is the published algorithm.
 
     Reads ``loss`` (received model, before training). ``lr = 0`` is uniform FedAvg.
 
@@ -55,6 +55,7 @@ def afl(lr: Array | float = 0.1) -> Aggregator:
 
     def init(sizes: Array, key: Key | None = None) -> AFLState:
         del key
+        sizes = as_floats(sizes)
         return AFLState(jnp.full_like(sizes, 1 / sizes.shape[0]))
 
     def weigh(state: AFLState, report: Report, key: Key) -> tuple[Array, AFLState]:

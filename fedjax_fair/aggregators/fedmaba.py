@@ -7,7 +7,7 @@ from jax import Array
 from jax.scipy.special import logsumexp
 
 from fedjax_fair.checks import check_choice, check_range
-from fedjax_fair.solvers import LOG_FLOOR, log_normalize, project_kl_ball, scatter, uniform_over
+from fedjax_fair.solvers import LOG_FLOOR, as_floats, log_normalize, project_kl_ball, scatter, uniform_over
 from fedjax_fair.types import Aggregator, Key, Report
 
 FAR = 1e30  # where a step ends: eta_b times a finite loss may be infinite
@@ -67,6 +67,7 @@ def fedmaba(
 
     def init(sizes: Array, key: Key | None = None) -> FedMABAState:
         del key
+        sizes = as_floats(sizes)
         return FedMABAState(jnp.full_like(sizes, -jnp.log(float(sizes.shape[0]))))
 
     def weigh(state: FedMABAState, report: Report, key: Key) -> tuple[Array, FedMABAState]:

@@ -16,7 +16,7 @@ STILL = 1e-8  # an update shorter than this has no direction
 def fedmgda_plus(
     epsilon: Array | float = 0.1, prior: Literal["uniform", "size"] = "uniform", iterations: int = 300
 ) -> Aggregator:
-    r"""Move along a direction that lowers every client's loss, within epsilon of the plain average.
+    r"""Move along a direction that lowers every client's loss, as far as weights near the plain average allow.
 
     With unit updates :math:`u_k = (w_k - w) / \|w_k - w\|`,
 
@@ -26,7 +26,8 @@ def fedmgda_plus(
     a box-constrained quadratic program on the normalised Gram matrix. The step is never longer than the
     server's learning rate, however small the updates have become: let the server's rate decay.
 
-    Reads ``gram``, and ``n`` for the size prior. ``epsilon = 0`` averages unit updates; 1 is MGDA.
+    Reads ``gram``, and ``n`` for the size prior. ``epsilon = 0`` averages unit updates; 1 is MGDA, whose direction
+    lowers every loss if any does. That of a smaller box may raise some.
 
     Optimises: all clients' losses at once: it looks for a point where no direction lowers every one of them.
 

@@ -11,7 +11,7 @@ from jax import Array
 from fedjax_fair.checks import check_range
 from fedjax_fair.metrics import gini
 from fedjax_fair.shuffle import GOLDEN, mix
-from fedjax_fair.solvers import masked_mean, softmax
+from fedjax_fair.solvers import as_floats, masked_mean, softmax
 from fedjax_fair.types import Aggregator, Key, Params, Report
 
 SKETCH = 61  # numbers per client that stand for its update
@@ -71,7 +71,8 @@ def pg_ffl(
     Args:
       beta: step size of the policy's Adam (whose epsilon is 1e-5 here); not stated in the paper.
       discount: of the rewards to go, in [0, 1); the paper's listing has one step, which is 0.
-      baseline: decay of a moving average of the rewards that is subtracted from them, in [0, 1); None for none.
+      baseline: decay of a moving average of the rewards that is subtracted from them, in [0, 1); None for none. It
+        starts at the first reward, which so teaches nothing.
         Without it every reward is positive, and all actions are reinforced, good ones more.
       g_min: floor of the Gini coefficient inside the logarithm, in (0, 1): it bounds the reward.
       deterministic: evaluation mode.
@@ -104,6 +105,7 @@ def pg_ffl(
 
     def init(sizes: Array, key: Key | None = None) -> PGFFLState:
         key = jax.random.key(0) if key is None else key
+        sizes = as_floats(sizes)
         phi = policy.init(key, jnp.zeros((1, SKETCH + 3), sizes.dtype))
         zero = jnp.zeros((), sizes.dtype)
         blank = jax.tree.map(jnp.zeros_like, phi)
@@ -118,7 +120,9 @@ def pg_ffl(
         """Credit this round's reward to the trace of earlier actions."""
         reward = reward_of(report.accuracy, report.active, g_min)
         judged = state.round > 0
-        advantage = jnp.where(judged, reward - (0 if baseline is None else state.baseline), 0)
+        first = state.rewards == 0  # the average starts at the first reward, not at 0
+        usual = 0 if baseline is None else jnp.where(first, reward, state.baseline)
+        advantage = jnp.where(judged, reward - usual, 0)
         ascent = jax.tree.map(lambda g: -advantage.astype(g.dtype) * g, state.trace)
         with jax.numpy_dtype_promotion("standard"):  # optax raises a float to an integer count
             step, optimizer = adam.update(ascent, state.optimizer, state.policy)
@@ -127,7 +131,6 @@ def pg_ffl(
             lambda new, old: jnp.where(judged, new, old), learned, (state.policy, state.optimizer)
         )
         decay = 0 if baseline is None else baseline
-        first = state.rewards == 0  # the average starts at the first reward, not at 0
         mean = jnp.where(first, reward, decay * state.baseline + (1 - decay) * reward)
         return state._replace(
             policy=phi,

@@ -19,7 +19,9 @@ def propfair(
 
     .. math:: \min_w -\sum_k n_k \log(M - F_k(w))
 
-    The local objective is :func:`fedjax_fair.propfair_objective` on every minibatch. Reads ``n`` or nothing.
+    The local objective is :func:`fedjax_fair.propfair_objective` on every minibatch, around the trainer's own with
+    all of its terms; to have FedProx's outside take ``ff.fedprox()`` and a trainer with this objective. Reads ``n``
+    or nothing.
 
     Optimises: -sum_k n_k log(M - F_k), proportional fairness of the clients' utilities M - F_k.
 

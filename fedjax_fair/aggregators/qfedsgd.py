@@ -33,6 +33,9 @@ def qfedsgd(q: Array | float = 1.0, *, lipschitz: Array | float | Callable[[Arra
       ValueError: ``q`` is negative, ``lipschitz`` is not above 0; in ``simulation``, a trainer that is not
         ``local_sgd``'s.
 
+    Differs from the paper in: loss and gradient are those of one batch, drawn with replacement, not of all the
+    client's data (``batch_size=None``); as in the authors' code 1e-10 is added to the loss.
+
     Source: Li, Sanjabi, Beirami, Smith, Fair Resource Allocation in Federated Learning, ICLR 2020, Algorithm 1.
     """
     return Method(q_ffl("train_loss", q, lipschitz), local=one_step)

@@ -35,7 +35,7 @@ def reweighted(
 
     Args:
       phi: differentiable, increasing where the losses are: a scalar to a scalar. A slope below 0 counts as 0, one
-        above 1e30 as 1e30.
+        above 1e30 as 1e30; a client whose slope is no number is left out of the round.
       weighting: "uniform" or "size", the prior pi.
 
     Raises:
@@ -50,9 +50,11 @@ def reweighted(
     def weigh(state: State, report: Report, key: Key) -> tuple[Array, State]:
         del key
         slope = jax.vmap(jax.grad(phi))(report.loss)
-        slope = jnp.clip(jnp.where(report.active, slope, 0), 0, STEEPEST)
+        known = report.active & ~jnp.isnan(slope)
+        slope = jnp.clip(jnp.where(known, slope, 0), 0, STEEPEST)
         largest = jnp.where(slope.max() > 0, slope.max(), 1)  # divided by it, no sum of slopes overflows
         prior = report.n if weighting == "size" else jnp.ones_like(slope)
-        return normalize(prior * (slope / largest), report.active), state
+        coef = normalize(prior * (slope / largest), known)
+        return jnp.where(report.active & ~known, jnp.nan, coef), state
 
     return Aggregator(init, weigh)

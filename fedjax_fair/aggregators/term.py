@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.checks import check_choice, check_range
-from fedjax_fair.solvers import centre, masked_mean, softmax, uniform_over
+from fedjax_fair.solvers import as_floats, centre, masked_mean, softmax, uniform_over
 from fedjax_fair.types import Aggregator, Key, Report
 
 
@@ -26,7 +26,8 @@ def term(
     .. math:: \min_w \frac1t \log \sum_k \pi_k e^{t F_k(w)}, \qquad c_k \propto \pi_k e^{t F_k}
 
     with :math:`\pi_k \propto n_k` or uniform. Reads ``loss`` (received model, before training), and ``n`` for
-    weighting by size. ``t = 0`` is FedAvg of the same weighting.
+    weighting by size. ``t = 0`` is FedAvg of the same weighting. The losses are plain means whatever the clients
+    minimise: with ``objective=ff.tilted(...)`` this is not the authors' hierarchical TERM.
 
     Optimises: log(sum_k pi_k exp(t F_k)) / t, a soft maximum of the clients' losses.
 
@@ -51,6 +52,7 @@ def term(
 
     def init(sizes: Array, key: Key | None = None) -> TERMState:
         del key
+        sizes = as_floats(sizes)
         return TERMState(jnp.zeros((), sizes.dtype))
 
     def weigh(state: TERMState, report: Report, key: Key) -> tuple[Array, TERMState]:

@@ -11,7 +11,7 @@ from jax import Array
 from fedjax_fair.checks import check_count
 from fedjax_fair.data.dealing import Partition
 from fedjax_fair.data.normalize import Normalizer, check_normalizer, normalize
-from fedjax_fair.data.partition import by_client
+from fedjax_fair.data.partition import blocks, by_client, dirichlet, iid, log_normal, power_law, shards
 from fedjax_fair.data.split import Split, append_official, check_clients, check_split, split_clients, table
 from fedjax_fair.data.store import check_finite, check_labels, examples_of, to_store
 
@@ -73,6 +73,7 @@ class FederatedData(NamedTuple):
 
         A client's examples are shuffled with an rng derived from ``seed``; of its n, validation and test get
         ``max(1, round(share * n))`` each where their share is positive, and training the rest, at least 1.
+        A row that several clients hold falls into one split for all of them, and theirs may then miss these sizes.
 
         Official test examples are dealt to the clients class by class, in proportion to the number of
         training examples of the class that each client holds (largest remainders, ties at random). Each goes
@@ -92,9 +93,9 @@ class FederatedData(NamedTuple):
           test: ``(x_test, y_test)``, official test examples; the test share of ``split`` must then be 0.
           normalizer: a :class:`Normalizer`, None, or "auto": 1/255 for one uint8 array, else none.
 
-        Raises: ValueError, in one sentence, for arrays that do not fit together, NaN or infinite features,
-        NaN or negative labels, clients without an example or with fewer than there are positive shares, and
-        official test examples that do not reach every client.
+        Raises: ValueError, in one sentence, for arrays that do not fit together, features that are NaN or infinite
+        as they would be stored (1e300 is, in float32), NaN or negative labels, clients without an example or with
+        fewer than there are positive shares, and official test examples that do not reach every client.
         """
         if (client_id is None) == (partition is None):
             given = "neither" if partition is None else "both"
@@ -107,6 +108,11 @@ class FederatedData(NamedTuple):
         chosen = partition if partition is not None else by_client(client_id)  # type: ignore[arg-type]
         if not callable(chosen):
             raise ValueError(f"partition must be a function (labels, seed) -> rows of every client, got {chosen!r}")
+        if chosen in (iid, power_law, log_normal, by_client, dirichlet, shards, blocks):
+            raise ValueError(
+                f"partition must be a partition such as ff.partition.iid(10), got the factory {chosen.__name__}: "
+                "call it"
+            )
         clients = check_clients([np.asarray(mine) for mine in chosen(y, seed)], n_examples)
         rng = np.random.default_rng((seed, 1))  # not the partition's own stream
         parts = split_clients(clients, shares, rng)

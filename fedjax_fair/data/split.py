@@ -67,8 +67,9 @@ Rows = tuple[np.ndarray, np.ndarray]  # (rows, owner), client after client
 def split_clients(clients: list[np.ndarray], shares: Sequence[float], rng: np.random.Generator) -> list[Rows]:
     """Cut every client's shuffled rows into train, validation and test.
 
-    Where clients share rows, a row's part is drawn once for all its owners (so the shares hold on average only): a
-    row that one client is tested on is never one that another trains on.
+    The part of a row that several clients hold is drawn once for all its owners: a row that one client is tested on
+    is never one that another trains on. Each client's own rows then fill its parts up to their sizes, which are
+    therefore exact for a client that shares nothing, and on average for one that shares everything.
     """
     size = np.array([len(rows) for rows in clients])
     least = sum(share > 0 for share in shares)
@@ -84,15 +85,21 @@ def split_clients(clients: list[np.ndarray], shares: Sequence[float], rng: np.ra
     owner = np.repeat(np.arange(len(clients)), size)
     rows = np.concatenate(clients)
     chance = rng.random(rows.max() + 1)[rows]  # of the row, the same for all who own it
-    if len(np.unique(rows)) < len(rows):
-        part = np.searchsorted(np.cumsum(shares)[:2], chance, side="right")
-        for i, name in enumerate(("training", "validation", "test")):
-            if shares[i] > 0 and (lacking := np.setdiff1d(owner, owner[part == i])).size:
-                raise ValueError(f"client {lacking[0]} shares its examples, and the draw left it none for {name}")
-        return [(rows[part == i], owner[part == i]) for i in range(3)]
-    rows = rows[np.lexsort((chance, owner))]
-    place = np.arange(len(rows)) - np.repeat(np.cumsum(size) - size, size)
-    part = (place >= train[owner]) * 1 + (place >= (train + validation)[owner])
+    order = np.lexsort((chance, owner))
+    rows, chance = rows[order], chance[order]
+    shared = np.bincount(rows)[rows] > 1
+    drawn = np.searchsorted(np.cumsum(shares)[:2], chance, side="right")
+    has_validation, has_test = (np.bincount(owner[shared & (drawn == i)], minlength=len(size)) for i in (1, 2))
+    own = np.bincount(owner[~shared], minlength=len(size))
+    validation = np.clip(validation - has_validation, 0, own)
+    test = np.clip(test - has_test, 0, own - validation)
+    train = own - validation - test
+    place = np.cumsum(~shared) - 1 - (np.cumsum(own) - own)[owner]  # among the owner's own rows
+    filled = (place >= train[owner]) * 1 + (place >= (train + validation)[owner])
+    part = np.where(shared, drawn, filled)
+    for i, name in enumerate(("training", "validation", "test")):
+        if shares[i] > 0 and (lacking := np.setdiff1d(owner, owner[part == i])).size:
+            raise ValueError(f"client {lacking[0]} shares its examples, and the draw left it none for {name}")
     return [(rows[part == i], owner[part == i]) for i in range(3)]
 
 

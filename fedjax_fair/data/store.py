@@ -25,15 +25,15 @@ def examples_of(x: Any, name: str) -> Any:
 
 
 def check_finite(x: Any, n_examples: int, name: str, name_y: str) -> None:
-    """Raise ValueError unless every leaf of ``x`` has ``n_examples`` examples, all of them finite."""
+    """Raise ValueError unless every leaf of ``x`` has ``n_examples`` examples, all finite as they are stored."""
     for leaf in jax.tree.leaves(x):
         if len(leaf) != n_examples:
             raise ValueError(
                 f"{name} and {name_y} must have one entry per example, got {len(leaf)} and {n_examples}"
             )
-        if leaf.dtype.kind not in "biu" and not np.isfinite(leaf).all():
-            bad = np.flatnonzero(~np.isfinite(leaf).reshape(n_examples, -1).all(1))
-            raise ValueError(f"{name} holds NaN or infinity in {len(bad)} examples, first in example {bad[0]}")
+        if leaf.dtype.kind not in "biu" and not (finite := np.isfinite(_cast(leaf))).all():
+            bad = np.flatnonzero(~finite.reshape(n_examples, -1).all(1))
+            raise ValueError(f"{name} holds {_what(leaf)} in {len(bad)} examples, first in example {bad[0]}")
 
 
 def check_labels(y: Any, name: str) -> np.ndarray:
@@ -45,13 +45,22 @@ def check_labels(y: Any, name: str) -> np.ndarray:
             f"{name} must be a non-empty array of labels or targets, got {y.dtype}{list(y.shape)}{hint}"
         )
     if y.dtype.kind not in "biu":
-        if not np.isfinite(y).all():
-            first = int(np.argwhere(~np.isfinite(y))[0, 0])
-            raise ValueError(f"{name} holds NaN or infinity, first in example {first}")
+        if not (finite := np.isfinite(_cast(y))).all():
+            raise ValueError(f"{name} holds {_what(y)}, first in example {int(np.argwhere(~finite)[0, 0])}")
         return y
     if y.min() < 0 or y.max() > INT32.max:
         raise ValueError(f"{name} must hold labels from 0 to {INT32.max}, got {y.min()} to {y.max()}")
     return y.astype(np.int32)
+
+
+def _cast(leaf: np.ndarray) -> np.ndarray:
+    """Floats as JAX is set to keep them: most often float32, in which 1e300 is infinite."""
+    with np.errstate(over="ignore"):
+        return leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype), copy=False)
+
+
+def _what(leaf: np.ndarray) -> str:
+    return "NaN or infinity" if not np.isfinite(leaf).all() else f"numbers too large for {_cast(leaf).dtype}"
 
 
 def to_store(leaf: np.ndarray) -> Array:
