@@ -223,8 +223,11 @@ def test_nothing_to_draw(draw, empty):
         (lambda: plot.over_rounds({"a": ([1], [1])}, band="rang"), "did you mean 'range'"),
         (lambda: plot.accuracy_and_fairness({"a": ([1], [0.5])}), r"\[T, N\] or \[seeds, T, N\]"),
         (lambda: plot.accuracy_and_fairness({"a": ([1, 2], np.ones((3, 4)))}), r"got \(2,\), \(3,\)"),
-        (lambda: plot.lorenz({"a": of_rounds([[0, 1]])}), r"such as history.accuracy\[-1\], got a History$"),
-        (lambda: plot.frontier({"a": [of_rounds([[0, 1]])]}), "must be .*, got a list of History$"),
+        (
+            lambda: plot.lorenz({"a": {"b": 1}}),
+            r"must be accuracies \[N\] or \[seeds, N\], or a History for .*, got a dict$",
+        ),
+        (lambda: plot.frontier({"a": ["b"]}), "must be .*, got a list of str$"),
         (lambda: plot.coefficients(of_rounds([[0, 4]]), 3), "n_clients must be at least 5, got 3"),
         (lambda: plot.selections({"a": of_rounds([[0, 4]])}, 3), "n_clients must be at least 5, got 3"),
         (
@@ -304,3 +307,32 @@ def test_two_seeds_intervals_do_not_push_the_points_together():
     assert right - left < 12 + 5 * np.ptp(points[:, 0])
     assert top < 5 * points[:, 1].max()
     assert ((points > (left, bottom)) & (points < (right, top))).all()
+
+
+@pytest.mark.parametrize("draw", [plot.lorenz, plot.sorted_accuracy, plot.client_histogram, plot.frontier])
+def test_histories_are_drawn_by_their_last_evaluation(draw):
+    def line(ax):
+        axes = ax[0] if isinstance(ax, tuple) else ax
+        return [np.asarray(drawn.get_xydata()) for drawn in axes.get_figure(root=True).axes[0].get_lines()]
+
+    seeds = [scored(seed) for seed in range(2)]
+    wanted = line(draw({"a": np.stack([history.accuracy[-1] for history in seeds])}))
+    for got, same in zip(line(draw({"a": seeds})), wanted, strict=True):
+        np.testing.assert_array_equal(got, same)
+    one = line(draw({"a": seeds[0]}))
+    for got, same in zip(one, line(draw({"a": seeds[0].accuracy[-1:]})), strict=True):
+        np.testing.assert_array_equal(got, same)
+
+
+def test_histories_are_drawn_over_their_rounds():
+    seeds = [scored(seed) for seed in range(2)]
+    pair = seeds[0].rounds, np.stack([history.accuracy for history in seeds])
+    for got, same in zip(plot.accuracy_and_fairness({"a": seeds}), plot.accuracy_and_fairness({"a": pair})):
+        np.testing.assert_array_equal(got.get_lines()[0].get_xydata(), same.get_lines()[0].get_xydata())
+
+
+def scored(seed):
+    """A history of three evaluations of nine clients."""
+    accuracy = np.random.default_rng(seed).uniform(0.4, 0.9, (3, 9)).astype(np.float32)
+    history = of_rounds([[0, 1]])
+    return history._replace(rounds=np.array([10, 20, 30]), scores={"test": ff.Evaluation(accuracy, accuracy)})

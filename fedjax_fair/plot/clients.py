@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from fedjax_fair import metrics
 from fedjax_fair.checks import check_count
@@ -16,8 +15,10 @@ if TYPE_CHECKING:
 
 
 @paper()
-def lorenz(curves: Mapping[str, ArrayLike], ax: "Axes | None" = None) -> "Axes":
+def lorenz(curves: Mapping[str, Any], ax: "Axes | None" = None) -> "Axes":
     """Lorenz curves of ``{name: accuracies [N] or [seeds, N]}``, the Gini coefficient in the legend.
+
+    Of ``{name: history}``, or a list of them, one per seed, this and the plots below take the last evaluation.
 
     Over several seeds: the mean curve, and the mean and standard deviation of the Gini coefficient. Where all
     curves keep close to equality an inset magnifies how far below it they are.
@@ -51,7 +52,7 @@ def lorenz(curves: Mapping[str, ArrayLike], ax: "Axes | None" = None) -> "Axes":
 
 
 @paper()
-def client_histogram(curves: Mapping[str, ArrayLike], bins: int = 20, ax: "Axes | None" = None) -> "Axes":
+def client_histogram(curves: Mapping[str, Any], bins: int = 20, ax: "Axes | None" = None) -> "Axes":
     """Histograms of ``{name: accuracies [N] or [seeds, N]}``, a row per rule, all on the same bins and scale.
 
     An outline counts the clients per bin, on average over the seeds; its dot marks their mean accuracy.
@@ -82,7 +83,7 @@ def client_histogram(curves: Mapping[str, ArrayLike], bins: int = 20, ax: "Axes 
 
 
 @paper()
-def sorted_accuracy(curves: Mapping[str, ArrayLike], ax: "Axes | None" = None) -> "Axes":
+def sorted_accuracy(curves: Mapping[str, Any], ax: "Axes | None" = None) -> "Axes":
     """Accuracy of ``{name: accuracies [N] or [seeds, N]}`` from the worst served client to the best.
 
     Over several seeds: the mean of the seeds' sorted accuracies, and the range from the lowest to the highest.

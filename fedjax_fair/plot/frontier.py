@@ -31,11 +31,12 @@ def interval(values: ArrayLike) -> tuple[float, float]:
 
 
 @paper()
-def frontier(points: Mapping[str, ArrayLike], ax: "Axes | None" = None) -> "Axes":
+def frontier(points: Mapping[str, Any], ax: "Axes | None" = None) -> "Axes":
     """Mean accuracy against variance over clients, of ``{name: accuracies [seeds, N] or [seeds, T, N]}``.
 
-    With T evaluations a seed counts by their mean. The cross is a 95 % confidence interval over the seeds; where it
-    is far wider than the points lie apart (two seeds), it ends at the frame.
+    Of ``{name: histories, one per seed}``, such as a sweep's ``runs``, it takes the last evaluation. With T
+    evaluations a seed counts by their mean. The cross is a 95 % confidence interval over the seeds; where it is far
+    wider than the points lie apart (two seeds), it ends at the frame.
     """
     own, seen = ax is None, []
     ax = new_axes(ax, 2.6)

@@ -12,6 +12,7 @@ from fedjax_fair.plot.style import (
     WIDTH,
     Curves,
     check_accuracy,
+    histories_of,
     legend_above,
     named,
     new_axes,
@@ -59,14 +60,17 @@ def draw_rounds(curves: Mapping[str, Any], ylabel: str, band: str, ax: "Axes | N
 
 
 @paper()
-def accuracy_and_fairness(curves: Curves, band: str = "range") -> "tuple[Axes, Axes]":
+def accuracy_and_fairness(curves: Mapping[str, Any], band: str = "range") -> "tuple[Axes, Axes]":
     """Mean accuracy over variance, per round, of ``{name: (rounds [T], accuracy [seeds, T, N] or [T, N])}``.
 
+    Of histories, ``{name: history}`` or ``{name: [one per seed]}``, such as a sweep's ``runs``, as well.
     Returns the Axes of the two panels, stacked on one figure; ``band`` as in :func:`over_rounds`.
     """
     means, variances = {}, {}
     for name, pair in named(curves).items():
-        rounds, acc = pair_of(name, pair)
+        histories = histories_of(pair)
+        stacked = histories and (histories[0].rounds, np.stack([history.accuracy for history in histories]))
+        rounds, acc = pair_of(name, stacked or pair)
         if acc.ndim not in (2, 3):
             raise ValueError(f"{name!r} must have accuracies [T, N] or [seeds, T, N], got {acc.shape}")
         check_accuracy(name, acc)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedjax_fair.history import History
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -97,17 +99,25 @@ def check_accuracy(name: str, acc: NDArray[Any]) -> None:
         raise ValueError(f"{name!r} must hold accuracies in [0, 1], not percent, got {low:g} to {high:g}")
 
 
+def histories_of(given: Any) -> list[History]:
+    """The histories, where ``given`` is one or a list with one per seed, as a sweep's ``runs`` have; else none."""
+    listed = [given] if isinstance(given, History) else given
+    return listed if isinstance(listed, list) and all(isinstance(h, History) for h in listed) else []
+
+
 def numbers(name: str, given: Any, form: str) -> NDArray[np.float64]:
-    """``given`` as an array of numbers; a History, or a list of them, is none."""
+    """``given`` as an array of numbers; of histories the accuracies after the last round, [seeds, N]."""
+    if histories := histories_of(given):
+        return np.stack([history.accuracy[-1] for history in histories]).astype(np.float64)
     try:
         return np.asarray(given, np.float64)
     except (TypeError, ValueError):
         inside = f" of {type(given[0]).__name__}" if isinstance(given, list) and given else ""
         got = f"a {type(given).__name__}{inside}"
-        raise ValueError(f"{name!r} must be {form}, such as history.accuracy[-1], got {got}") from None
+        raise ValueError(f"{name!r} must be {form}, or a History for every seed, got {got}") from None
 
 
-def per_client(curves: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.float64]]:
+def per_client(curves: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
     """Every rule's accuracies as [seeds, N], checked."""
     rules = {name: numbers(name, acc, "accuracies [N] or [seeds, N]") for name, acc in named(curves).items()}
     for name, acc in rules.items():
