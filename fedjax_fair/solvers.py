@@ -24,7 +24,8 @@ def normalize(weights: Array, where: Array) -> Array:
 
 def as_floats(sizes: Array) -> Array:
     """The clients' sizes as floats, as a state wants them: those of ``FederatedData`` are whole numbers."""
-    return jnp.asarray(sizes).astype(jnp.result_type(sizes, jnp.float32))
+    sizes = jnp.asarray(sizes)
+    return sizes if jnp.issubdtype(sizes.dtype, jnp.floating) else sizes.astype(float)
 
 
 def uniform_over(where: Array, dtype: jnp.dtype) -> Array:
