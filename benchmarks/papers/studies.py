@@ -41,7 +41,7 @@ STUDIES = {
     "ucbcs-table1": Study("ucbcs_synthetic.table1", "UCB-CS, Table I: Jain of losses", "10 min", "none"),
     "ucbcs-fig1": Study("ucbcs_synthetic.fig1", "UCB-CS, Figure 1: global loss", "with table 1", "none"),
     "ucbcs-fig2": Study("ucbcs_synthetic.fig2", "UCB-CS, Figure 2: clients' losses", "with table 1", "none"),
-    "ucbcs-fig3": Study("ucbcs_fmnist.fig3", "UCB-CS, Figure 3", "25 min", "fashion_mnist"),
+    "ucbcs-fig3": Study("ucbcs_fmnist.fig3", "UCB-CS, Figure 3", "15 min", "fashion_mnist"),
     "aaggff-heart": Study(
         "aaggff_heart.run", "AAggFF on four hospitals, and on 100 devices", "30 min", "fashion_mnist"
     ),
