@@ -104,13 +104,13 @@ def tensorboard(folder: str | Path) -> Callback:
         from tensorboardX import SummaryWriter
     except ImportError as error:
         raise ValueError("tensorboard needs tensorboardX: pip install 'fedjax-fair[tensorboard]'") from error
-    written: list[int] = []  # rounds of the run so far
+    written: list[str] = []  # of the run so far: texts, of which NaN is equal to NaN
 
     def write(state: SimState, history: History) -> None:
         rows = lines(history)
-        rounds = [row["round"] for row in rows]
+        texts = [repr(row) for row in rows]
         # The same run has all of the last call's evaluations, and more; another run is to be written whole.
-        if len(rounds) <= len(written) or rounds[: len(written)] != written:
+        if len(texts) <= len(written) or texts[: len(written)] != written:
             written.clear()
         # A resumed run writes what was before anew, and TensorBoard leaves the old out. A file for every chunk, for
         # only closing one waits until all is in it; with a suffix, for names count by the second.
@@ -121,7 +121,7 @@ def tensorboard(folder: str | Path) -> Callback:
             for row in rows[len(written) :]:
                 for name, value in row.items():
                     writer.add_scalar(name, value, row["round"])
-        written[:] = rounds
+        written[:] = texts
 
     return write
 

@@ -205,17 +205,19 @@ def _refuse(collections: str) -> ValueError:
     )
 
 
+SWITCHES = {"train", "training", "deterministic", "eval", "evaluate", "evaluation", "inference"}
+"""Words in the name of an argument that says whether a module trains."""
+
+
 def _from_linen(module: nn.Module) -> Model:
     arguments = inspect.signature(type(module).__call__).parameters
 
     def flags(training: bool) -> dict[str, bool]:
         return {"train": training, "training": training, "is_training": training, "deterministic": not training}
 
-    for name, argument in arguments.items():
-        switch = isinstance(argument.default, bool) and any(
-            w in name.lower() for w in ("train", "determin", "eval")
-        )
-        if switch and name not in flags(True):  # left at its default, dropout would never be on, or never off
+    for name, argument in arguments.items():  # left at its default, dropout would never be on, or never off
+        says = SWITCHES.intersection(name.lower().split("_")) and isinstance(argument.default, bool | None | type)
+        if says and name not in flags(True):
             raise ValueError(
                 f"model's __call__ must say whether it trains by one of {', '.join(flags(True))}, got {name}"
             )

@@ -45,10 +45,10 @@ def ledger(
     :math:`2 L_\infty N (1 + \log(1 + T / (16 N)))` with :math:`L_\infty = 1 / N`; AAggFF-D
     :math:`2 L_\infty \sqrt{T \log N}` with :math:`L_\infty = 2 + C`, C = 1 here.
 
-    For AAggFF-S with N >= 4 the theory does not imply the bound: beta = N / 4 exceeds the exp-concavity constant
-    of the decision loss. AAggFF-D's is nearly vacuous at :math:`L_\infty = 3`; ``measured_bound``, with the largest
-    :math:`|g_t|_\infty` that occurred, is a yardstick that no theorem backs, since the rule's own step size
-    rests on 2 + C: switching losses overstep it.
+    For AAggFF-S with N >= 4 the theory does not imply the bound: beta = N / 4 is not below the exp-concavity
+    constant of the decision loss. AAggFF-D's is nearly vacuous at :math:`L_\infty = 3`; ``measured_bound``, with
+    the largest :math:`|g_t|_\infty` that occurred, is a yardstick that no theorem backs, since the rule's own step
+    size rests on 2 + C: switching losses overstep it.
 
     Args:
       aggregator: ``ff.aaggff_s(...)`` or ``ff.aaggff_d(...)``; recognised by its state.

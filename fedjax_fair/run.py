@@ -145,14 +145,18 @@ def run(
                     raise KeyboardInterrupt(f"stopped after round {played}, which is kept in {keeper.folder}")
             if enough:
                 break
-    history = so_far()
+    warn_if_unused(history := so_far())
+    return state, history
+
+
+def warn_if_unused(history: History) -> None:
+    """Warn of a run that left the model as it was."""
     if not history.active.any():
         warnings.warn(
-            f"no update was used in {len(history.active)} rounds, so the model is the first one: all clients were "
+            f"no update was used in {len(history.active)} rounds, so the model is as it began: all clients were "
             "absent, sent what is not finite, or got coefficients that are not finite (see ff.check_rule)",
-            stacklevel=2,
+            stacklevel=3,
         )
-    return state, history
 
 
 def check_keeping(checkpoint: Any, every: int | None, gap: int, chunk: int | None) -> int | None:

@@ -126,7 +126,7 @@ def simulation(
     listening = method._replace(transform=server)  # the server's optimiser may read the report, too
     read = reads(listening, selector, n_clients=data.n_clients, cohort=selector.cohort, params=shapes)
     if "accuracy" in read and not data.validation.rows.shape[0]:
-        raise ValueError("the rule reads accuracy, but the data has no validation split: give split a second share")
+        raise ValueError("accuracy is read, but the data has no validation split: give split a second share")
     weigh, update = setup.computing("highest", method.aggregator.weigh), setup.computing("highest", server.update)
     largest, largest_validation = int(data.sizes.max()), int(np.asarray(data.validation.size).max())
     equal = bool((data.sizes == largest).all())  # then the number of local steps is static
@@ -248,11 +248,10 @@ def simulation(
             aggregator=weights,
             selector=selector.observe(chosen, report),
         )
-        sent = jnp.where(there, ids, -1)
         downloads = there.sum()
-        for who, _ in asked:  # once to each client
-            downloads += ((who >= 0) & ~(who[:, None] == sent[None, :]).any(1)).sum()
-            sent = jnp.concatenate([sent, who])
+        if asked:  # once to each client, -1 being nobody
+            sent = jnp.sort(jnp.concatenate([jnp.where(there, ids, -1), *(who for who, _ in asked)]))
+            downloads = (jnp.diff(sent, prepend=-1) > 0).sum()
         info = Info(
             ids=ids,
             coef=coef,

@@ -19,9 +19,9 @@ from fedjax_fair.checks import check_count
 from fedjax_fair.devices import as_mesh, replicate
 from fedjax_fair.grid import Point, check_names, extremes, groups, label, numbered, values_of
 from fedjax_fair.history import History, after, join
-from fedjax_fair.run import as_key, blank, check_keeping, chunks
+from fedjax_fair.run import as_key, blank, check_keeping, chunks, warn_if_unused
 from fedjax_fair.terminal import asked_to_stop, bar
-from fedjax_fair.together import Build, Program, go_on, program_of
+from fedjax_fair.together import Build, Program, check_data, go_on, program_of
 from fedjax_fair.types import Simulation
 
 
@@ -114,9 +114,11 @@ def sweep(
         static = tuple(value for name, value in point.items() if name not in swept)
         if not _alike(datas.setdefault(static, sim.data), sim.data):
             raise ValueError(
-                f"build must give points that differ in floats the same data, got other data at {label(point)}: "
-                "take whole numbers, words or functions for what the data depends on"
+                f"build must give points that differ in floats the same data, got others at {label(point)}: "
+                "take whole numbers, words or functions for what the data depend on"
             )
+    for static, _ in groups(points, swept):
+        check_data(build, static, swept)
 
     programs = [
         program_of(build, static, [(i, points[i]) for i in members], swept, keys, side_by_side, mesh)
@@ -133,6 +135,7 @@ def sweep(
                 raise KeyboardInterrupt(f"stopped before {program.name}; what is trained is kept in {checkpoint}")
             cuts = partial(chunks, rounds, gap, chunk)
             for i, history in zip(program.owners, _train(program, keeper, cuts, every or 1, stop, advance)):
+                warn_if_unused(history)
                 histories.setdefault(i, []).append(history)
     return Sweep(points, [histories[i] for i in range(len(points))])
 
@@ -213,14 +216,15 @@ def _places(checkpoint: str | Path, programs: Sequence[Program]) -> list[Path]:
 def _alike(one: Any, other: Any) -> bool:
     """Whether two trees hold the same, of which the leaves are mostly one object."""
     mine, theirs = jax.tree.leaves(one), jax.tree.leaves(other)
-    same = (a is b or np.array_equal(a, b, equal_nan=True) for a, b in zip(mine, theirs))
+    same = (a is b or np.array_equal(a, b) for a, b in zip(mine, theirs))
     return len(mine) == len(theirs) and all(same)
 
 
 def _keys(seeds: int | Sequence[Any]) -> Any:
     if isinstance(seeds, int | np.integer):
         seeds = range(check_count("seeds", seeds))
-    if not isinstance(seeds, Sequence | np.ndarray | jax.Array) or isinstance(seeds, str):
+    listed = isinstance(seeds, Sequence) and not isinstance(seeds, str | bytes)
+    if not listed and not (isinstance(seeds, np.ndarray | jax.Array) and seeds.ndim):
         raise ValueError(f"seeds must be a number or a list of seeds or keys, got {seeds!r}")
     if not len(seeds):
         raise ValueError("seeds must be a number or a list of seeds or keys, got an empty list")

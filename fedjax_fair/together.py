@@ -14,6 +14,7 @@ from fedjax_fair.compiled import ONCE, SMALL, compiled
 from fedjax_fair.devices import CLIENTS, part
 from fedjax_fair.grid import Point, label
 from fedjax_fair.local import is_small
+from fedjax_fair.reads import used_inputs
 from fedjax_fair.run import play
 from fedjax_fair.types import Simulation
 
@@ -76,6 +77,18 @@ def program_of(
     )
 
 
+def check_data(build: Build, static: tuple, swept: tuple[str, ...]) -> None:
+    """Raise ValueError where the data depend on a swept float: a program's points are played on the first's."""
+    floats = {name: jnp.zeros(()) for name in swept}
+    program = jax.make_jaxpr(lambda mine: jax.tree.leaves(build(**dict(static), **mine).data))(floats)
+    for name, used in zip(sorted(floats), used_inputs(program.jaxpr)):
+        if used:
+            raise ValueError(
+                f"build must give points that differ in floats the same data, got others for other {name}: "
+                "take whole numbers, words or functions for what the data depend on"
+            )
+
+
 def _made(build: Build, static: tuple, sim: Simulation, swept: tuple[str, ...]) -> str:
     """A digest of what ``build`` makes now: what it reads may have changed since it was called last."""
 
@@ -88,7 +101,8 @@ def _made(build: Build, static: tuple, sim: Simulation, swept: tuple[str, ...]) 
     return digest_of(jax.make_jaxpr(everything)(floats, jax.random.key(0), jax.eval_shape(lambda: sim.data)))
 
 
-# ``made`` is for JAX's cache alone: without it the same ``build`` would find the program of what it made before.
+# In the compiled functions ``made`` is for JAX's cache alone: without it the same ``build`` would find the program
+# of what it made before. In checkpoints it tells one ``build`` from another.
 STATIC = ("build", "static", "width", "mesh", "made")
 
 

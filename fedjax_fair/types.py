@@ -175,8 +175,8 @@ class Info(NamedTuple):
     active: Array
     """bool[S]: whose update was used."""
     loss: Array | None
-    """f32[S]: the received model's loss on each client's training set as reported; None where the rule reads
-    none."""
+    """f32[S]: the received model's loss on each client's training set as reported, NaN where it was not active;
+    None where the rule reads none."""
     downloads: Array
     """i32[]: clients that were there and were sent the model: to train, or because the selector asked for their
     loss."""

@@ -215,7 +215,7 @@ def command(folder, rounds, extra=""):
 
 def test_a_run_killed_at_ten_random_moments_ends_the_same(tmp_path):
     """SIGKILL, while computing or while writing; every life goes on from the last whole checkpoint."""
-    rounds, rng = 160, random.Random(int(os.environ.get("KILL_SEED", "0")))
+    rounds, rng = 400, random.Random(int(os.environ.get("KILL_SEED", "0")))
     environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs")}
     environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     subprocess.run(command(tmp_path / "whole", rounds), env=environment, check=True, capture_output=True)
@@ -408,6 +408,13 @@ def test_a_second_run_with_other_rounds_is_written_whole_though_it_is_longer(tmp
     later = course([0.75, 0.25, 0.125])
     write(None, later._replace(rounds=later.rounds + 1))
     assert points(tmp_path, "accuracy") >= {(1, 75), (2, 25), (3, 12.5)}
+
+
+def test_a_second_run_is_written_whole_though_its_first_call_is_longer_than_the_first_run(tmp_path):
+    write = ff.callbacks.tensorboard(tmp_path)
+    write(None, course([0.5]))
+    write(None, course([0.75, 0.25, 0.125]))
+    assert points(tmp_path, "accuracy") >= {(0, 75), (1, 25), (2, 12.5)}
 
 
 def test_tensorboard_is_an_extra(monkeypatch, tmp_path):

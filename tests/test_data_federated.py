@@ -285,6 +285,15 @@ def test_who_shares_nothing_has_exact_sizes_beside_those_who_share_all():
         assert_table(split, 3)
 
 
+@pytest.mark.parametrize("shares", [(0.1, 0.1, 0.8), (0.2, 0.4, 0.4)], ids=str)
+def test_clients_with_rows_of_their_own_always_get_every_split(shares):
+    x, y = toy(20)
+    clients = [np.arange(10), np.arange(7, 17)]
+    for seed in range(150):
+        data = build(x, y, partition=lambda labels, _: clients, seed=seed, split=shares)
+        assert all(split.size.min() > 0 for split in data[2:5])
+
+
 @given(seed=st.integers(0, 1000), n_shared=st.integers(0, 100))
 @SETTINGS
 def test_shared_rows_never_leak_and_no_row_is_lost(seed, n_shared):

@@ -133,7 +133,7 @@ def test_accuracy_cannot_be_read_without_a_validation_split(without_validation, 
         "selector": selector,
         "server_optimizer": server,
     }
-    with refused("the rule reads accuracy, but the data has no validation split"):
+    with refused("accuracy is read, but the data has no validation split"):
         ff.simulation(linear, without_validation, trainer=FULL, **arguments)
 
 

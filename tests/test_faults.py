@@ -445,13 +445,14 @@ def test_what_a_server_optimiser_reads_is_guarded_as_what_a_rule_reads():
 
 def test_a_run_that_used_no_update_says_so():
     rule = ff.Aggregator(lambda sizes, key: (), lambda state, report, key: (report.n * jnp.nan, state))
-    with pytest.warns(UserWarning, match=r"no update was used in 2 rounds.* \(see ff.check_rule\)"):
-        ff.run(simulation(rule), 0, 2)
+    for play in (lambda: ff.run(simulation(rule), 0, 2), lambda: ff.sweep(lambda: simulation(rule), {}, rounds=2)):
+        with pytest.warns(UserWarning, match=r"no update was used in 2 rounds.* \(see ff.check_rule\)"):
+            play()
 
 
 def test_a_client_is_sent_the_model_once_however_often_it_is_asked():
     def select(state, key, context):
-        twice = [context.probe(jnp.array([0, 1, 2, 3])) for _ in range(2)]
+        twice = [context.probe(jnp.array(who)) for who in ([0, 1, 2, 3], [3, 3, 0, 1])]
         return jnp.argsort(twice[0] + twice[1])[:2], state
 
     asking = ff.Selector(lambda sizes, key: (), select, lambda state, report: state, 2)

@@ -309,17 +309,28 @@ class Evaluate(nn.Module):
 
 
 class Determined(nn.Module):
-    def __call__(self, x, Deterministically=True):
+    def __call__(self, x, deterministic_dropout=None):
+        return x
+
+
+class Must(nn.Module):
+    def __call__(self, x, is_train):
         return x
 
 
 class Other(nn.Module):
-    def __call__(self, x, flip: bool = False, trained_on: int = 3):
+    def __call__(self, x, constrained: bool = False, use_retrieval: bool = False, train_steps: int = 3):
         return x
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [(IsTrain(), "is_train"), (Evaluate(), "evaluate"), (Determined(), "Deterministically")]
+    ("module", "name"),
+    [
+        (IsTrain(), "is_train"),
+        (Evaluate(), "evaluate"),
+        (Determined(), "deterministic_dropout"),
+        (Must(), "is_train"),
+    ],
 )
 def test_a_switch_that_nobody_would_set_is_refused_in_one_sentence(module, name):
     with pytest.raises(

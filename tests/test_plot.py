@@ -331,6 +331,16 @@ def test_histories_are_drawn_over_their_rounds():
         np.testing.assert_array_equal(got.get_lines()[0].get_xydata(), same.get_lines()[0].get_xydata())
 
 
+def test_histories_of_different_lengths_are_one_sentence():
+    long, short = scored(0), scored(1)
+    short = short._replace(rounds=short.rounds[:2], scores={"test": ff.Evaluation(*[short.accuracy[:2]] * 2)})
+    for draw in (plot.accuracy_and_fairness, plot.frontier):
+        with pytest.raises(
+            ValueError, match=r"as long and of as many clients, got accuracies \(3, 9\) and \(2, 9\)$"
+        ):
+            draw({"a": [long, short]})
+
+
 def scored(seed):
     """A history of three evaluations of nine clients."""
     accuracy = np.random.default_rng(seed).uniform(0.4, 0.9, (3, 9)).astype(np.float32)

@@ -181,3 +181,15 @@ def test_equal_losses_stay_equal_however_many_examples_a_client_has():
     np.testing.assert_allclose(losses[there], worth[0], rtol=2e-5)
     np.testing.assert_array_equal(right[there], 1)
     assert np.isnan(losses[~there]).all()
+
+
+def test_sums_in_pieces_are_each_clients_own_wherever_clients_and_pieces_end():
+    rng = np.random.default_rng(0)
+    for trial in range(60):
+        n = int(rng.integers(1, 12))
+        sizes = rng.choice([0, 0, 1, 255, 256, 257, 512], n) if trial % 2 else rng.integers(0, 600, n)
+        owner = np.repeat(np.arange(n), sizes)
+        if owner.size:
+            values = rng.integers(0, 100, owner.size).astype(np.float32)
+            got = signals._sums(jnp.asarray(values), table(np.zeros(owner.size, int), owner, n))
+            np.testing.assert_array_equal(got, np.bincount(owner, values, minlength=n))

@@ -319,8 +319,12 @@ def shifted(p, data=DATA):
 
 
 def test_a_float_that_changes_the_data_is_refused_a_word_is_not():
-    with pytest.raises(ValueError, match="points that differ in floats the same data, got other data at p=2: take"):
+    with pytest.raises(ValueError, match="points that differ in floats the same data, got others at p=2: take"):
         ff.sweep(shifted, {"p": [0.0, 2.0]}, rounds=2)
+    with pytest.raises(ValueError, match="the same data, got others for other p: take"):  # alike at both ends
+        ff.sweep(lambda p: shifted(p * (2 - p)), {"p": [0.0, 1.0, 2.0]}, rounds=2)
+    with pytest.raises(ValueError, match="the same data, got others for other p: take"):  # in the second program
+        ff.sweep(lambda kind, p: shifted(p * (kind == "b")), {"kind": ["a", "b"], "p": [0.0, 2.0]}, rounds=2)
     swept = ff.sweep(shifted, {"p": [0, 2]}, rounds=2)  # whole numbers: a program each
     for p, (history,) in zip((0, 2), swept.histories):
         assert_allclose(history.loss, ff.run(shifted(p), 0, 2)[1].loss, rtol=2e-5)
@@ -348,6 +352,8 @@ def test_a_checkpoint_of_a_build_that_has_changed_is_refused_though_the_first_po
     [
         ({"seeds": 2.0}, "seeds must be a number or a list of seeds or keys, got 2.0"),
         ({"seeds": None}, "seeds must be a number or a list of seeds or keys, got None"),
+        ({"seeds": b"ab"}, "seeds must be a number or a list of seeds or keys, got b'ab'"),
+        ({"seeds": np.array(3)}, "seeds must be a number or a list of seeds or keys, got array"),
         ({"seeds": "3"}, "seeds must be a number or a list of seeds or keys, got '3'"),
         ({"grid": [0.1]}, "grid must map settings to their values, such as"),
         ({"build": (), "grid": {}}, "build must be a function of the settings, got tuple"),

@@ -91,8 +91,10 @@ def split_clients(clients: list[np.ndarray], shares: Sequence[float], rng: np.ra
     drawn = np.searchsorted(np.cumsum(shares)[:2], chance, side="right")
     has_validation, has_test = (np.bincount(owner[shared & (drawn == i)], minlength=len(size)) for i in (1, 2))
     own = np.bincount(owner[~shared], minlength=len(size))
-    validation = np.clip(validation - has_validation, 0, own)
-    test = np.clip(test - has_test, 0, own - validation)
+    kept = (np.bincount(owner[shared & (drawn == 0)], minlength=len(size)) == 0) & (own > 0)  # one to train on
+    wanted = (shares[2] > 0) & (has_test == 0)
+    validation = np.clip(validation - has_validation, 0, np.maximum(own - kept - wanted, 0))
+    test = np.clip(test - has_test, 0, own - kept - validation)
     train = own - validation - test
     place = np.cumsum(~shared) - 1 - (np.cumsum(own) - own)[owner]  # among the owner's own rows
     filled = (place >= train[owner]) * 1 + (place >= (train + validation)[owner])

@@ -102,7 +102,14 @@ def check_accuracy(name: str, acc: NDArray[Any]) -> None:
 def histories_of(given: Any) -> list[History]:
     """The histories, where ``given`` is one or a list with one per seed, as a sweep's ``runs`` have; else none."""
     listed = [given] if isinstance(given, History) else given
-    return listed if isinstance(listed, list) and all(isinstance(h, History) for h in listed) else []
+    if not isinstance(listed, list) or not all(isinstance(history, History) for history in listed):
+        return []
+    if others := {history.accuracy.shape for history in listed} - {listed[0].accuracy.shape if listed else ()}:
+        shapes = f"{listed[0].accuracy.shape} and {others.pop()}"
+        raise ValueError(
+            f"the histories of one name must be as long and of as many clients, got accuracies {shapes}"
+        )
+    return listed
 
 
 def numbers(name: str, given: Any, form: str) -> NDArray[np.float64]:
