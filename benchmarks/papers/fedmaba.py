@@ -4,8 +4,8 @@ Stated: two shards a client, SGD at rate .1 decaying by .999 a round, batches of
 1,000 rounds on Fashion-MNIST, 2,000 on CIFAR, 3 seeds, an MLP with two hidden layers and a CNN with two
 convolutions. Not stated: the number of clients, how many take part, the layers' widths, which accuracy is reported.
 K = 10 steps of 50 make 500 examples a client, hence 100 clients; full participation fits Table II (a lead found by
-trial), and so do an MLP 784-200-200-10 and pixels in [0, 1]. On a CPU the CIFAR tables have 200 rounds and one seed:
-it affords no more.
+trial), and so do an MLP 784-200-200-10 and pixels in [0, 1]. On a CPU, which affords no more, the CIFAR tables have
+200 rounds and one seed.
 """
 
 from pathlib import Path
@@ -108,7 +108,8 @@ def row(name: str, rule: Any, data: ff.FederatedData, cohort: int, printed: Prin
 def study(name: str, rows: list[Row], quick: bool, out: Path, seeds: int, rounds: int, of: int = 0) -> None:
     """Train, and write the table; ``of``: how many rounds the paper makes, where these are fewer."""
     settings = {"quick": quick, "seeds": seeds, "rounds": rounds, "lr": LR, "decay": DECAY}
-    note = f"\n{rounds} rounds; the paper's figures are after {of:,}.\n" if of > rounds else ""
+    made = f"{rounds} rounds from {seeds} {'seed' if seeds == 1 else 'seeds'}"
+    note = f"\n{made}; the paper's figures are after {of:,} rounds, from 3.\n" if of > rounds else ""
     tabulate(rows, out, name, COLUMNS, settings, note)
 
 
