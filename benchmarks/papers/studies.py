@@ -63,7 +63,8 @@ def status(name: str) -> str:
         return f"under way: {kept['runs']} runs"
     if not kept["rounds"]:
         return "drawn"
-    return f"{_plain(kept['seeds'])} seeds x {_plain(kept['rounds'])} rounds"
+    seeds = _plain(kept["seeds"])
+    return f"{seeds} seed{'s' if seeds != '1' else ''} x {_plain(kept['rounds'])} rounds"
 
 
 def _plain(count: int | list[int] | dict[str, int]) -> str:
