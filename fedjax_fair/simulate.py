@@ -68,8 +68,9 @@ def simulation(
 
     .. math:: w \leftarrow \text{server optimizer}\big(w,\ -\sum_{k \in S} c_k\,(w_k - w)\big)
 
-    A client whose update, or any signal that the rule reads, is not finite becomes inactive: its coefficient
-    is 0 and its update never enters a sum.
+    A client whose update, or any signal that the rule or the server's optimiser reads, is not finite becomes
+    inactive: its coefficient is 0 and its update never enters a sum. ``sim.step`` is made for the clients' sizes in
+    ``data``: other data, ``sim._replace(data=...)``, must have the same.
 
     Args:
       model: a stock model, a flax module or an ``(init, apply)`` pair; see :func:`fedjax_fair.models.as_model`.
