@@ -283,7 +283,7 @@ def test_features_hold_loss_accuracy_and_share_and_no_scale_of_the_updates():
 
 def test_it_runs_in_a_simulation_that_has_a_validation_split():
     trainer = ff.local_sgd(optax.sgd(0.1), batch_size=4)
-    with pytest.raises(ValueError, match="the rule reads accuracy, but the data has no validation split"):
+    with pytest.raises(ValueError, match="accuracy is read, but the data has no validation split"):
         ff.simulation(toy.linear, toy.federation(validation=False), aggregator=ff.pg_ffl(), trainer=trainer)
     sim = ff.simulation(
         toy.linear, toy.federation(), aggregator=ff.pg_ffl(), trainer=trainer, selector=ff.uniform(3)
