@@ -64,7 +64,7 @@ def program_of(
         name=label(dict(static)),
         sim=sim,
         values=values,
-        numbers={name: jnp.asarray(mine)[runs // len(keys)] for name, mine in values.items()},
+        numbers={name: _numbers(mine, runs // len(keys)) for name, mine in values.items()},
         keys=keys[runs % len(keys)],
         owners=owners,
         call={
@@ -77,9 +77,18 @@ def program_of(
     )
 
 
+def _numbers(values: list[float], points: Any) -> Any:
+    """``values[points]``, weakly typed as Python's own numbers are: an array of float32 would make a bfloat16
+    optimiser's state float32."""
+    numbers = jnp.where(points == 0, values[0], values[0])
+    for point, value in enumerate(values):
+        numbers = jnp.where(points == point, value, numbers)
+    return numbers
+
+
 def check_data(build: Build, static: tuple, swept: tuple[str, ...]) -> None:
     """Raise ValueError where the data depend on a swept float: a program's points are played on the first's."""
-    floats = {name: jnp.zeros(()) for name in swept}
+    floats = dict.fromkeys(swept, 0.0)
     program = jax.make_jaxpr(lambda mine: jax.tree.leaves(build(**dict(static), **mine).data))(floats)
     for name, used in zip(sorted(floats), used_inputs(program.jaxpr)):
         if used:
@@ -97,7 +106,7 @@ def _made(build: Build, static: tuple, sim: Simulation, swept: tuple[str, ...]) 
         state, info = made.step(made.init(key), data)
         return state, info, made.evaluate(made.deploy(state), data)
 
-    floats = {name: jnp.zeros(()) for name in swept}
+    floats = dict.fromkeys(swept, 0.0)
     return digest_of(jax.make_jaxpr(everything)(floats, jax.random.key(0), jax.eval_shape(lambda: sim.data)))
 
 

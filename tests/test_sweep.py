@@ -58,6 +58,22 @@ def test_a_sweep_is_its_separate_runs(side_by_side):
                 assert_allclose(getattr(history, name), getattr(alone, name), rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize("mesh", [False, True], ids=["one device", "a mesh"])
+@pytest.mark.parametrize(("x64", "dtype"), [(False, jnp.bfloat16), (True, jnp.float32)])
+def test_swept_numbers_are_as_weak_as_pythons(x64, dtype, mesh):
+    def coarse(momentum):  # its optimiser's state is of the model's type, which a strong number would widen
+        trainer = ff.local_sgd(optax.sgd(0.1, momentum), steps=2, batch_size=4)
+        return ff.simulation(toy.linear, data, aggregator=ff.fedavg(), trainer=trainer)
+
+    with jax.enable_x64(x64):
+        data = toy.federation(dtype=dtype)
+        devices = jax.make_mesh((1,), ("d",)) if mesh else 1
+        done = ff.sweep(coarse, {"momentum": [0.5, 0.9]}, seeds=[0], rounds=2, eval_every=2, devices=devices)
+        for momentum, (history,) in zip([0.5, 0.9], done.histories):
+            alone = ff.run(coarse(momentum), 0, 2, eval_every=2)[1]
+            assert_allclose(history.loss, alone.loss, rtol=2e-2 if dtype == jnp.bfloat16 else 1e-5)
+
+
 def test_runs_go_side_by_side_unless_each_keeps_a_cpu_busy():
     small = build()
     large = small._replace(init=lambda key: small.init(key)._replace(params=jnp.zeros(LARGE + 1)))
