@@ -80,7 +80,7 @@ def program_of(
 def _numbers(values: list[float], points: Any) -> Any:
     """``values[points]``, weakly typed as Python's own numbers are: an array of float32 would make a bfloat16
     optimiser's state float32."""
-    numbers = jnp.where(points == 0, values[0], values[0])
+    numbers = jnp.full(points.shape, values[0])
     for point, value in enumerate(values):
         numbers = jnp.where(points == point, value, numbers)
     return numbers
