@@ -88,8 +88,8 @@ def simulation(
       deploy: the model to evaluate, of a state; the last iterate by default, ``ff.averaged`` for the mean of all.
       client_block: how many clients train side by side: None for all, 1 for one after another, or a number
         in between. "auto": on a CPU one after another where the model has convolutions or the clients' sizes
-        differ much (vmapped clients all wait for the largest), else as many as have models of 256 kB together; on
-        an accelerator all.
+        differ much (vmapped clients all wait for the largest), else ten whose models are 8 MB together, fewer of
+        larger ones, more of models of 26 kB and less; on an accelerator all.
       eval_batch: examples per forward pass wherever all clients share a model; by default 512, or 4,096 for a model
         of vectors and matrices below 2^15 entries, whose products are shorter than the loop around them.
       precision: of the models' matrix products where the hardware has a choice: "highest" is float32, "high"
@@ -131,7 +131,8 @@ def simulation(
     weigh, update = setup.computing("highest", method.aggregator.weigh), setup.computing("highest", server.update)
     largest, largest_validation = int(data.sizes.max()), int(np.asarray(data.validation.size).max())
     equal = bool((data.sizes == largest).all())  # then the number of local steps is static
-    block = setup.choose_block(client_block, part(selector.cohort, mesh), shapes, data.sizes)
+    neighbours = 1 if mesh is None else len(mesh.local_devices)
+    block = setup.choose_block(client_block, part(selector.cohort, mesh), shapes, data.sizes, neighbours)
 
     def measured(of: setup.PerExample, outputs: Array, y: Array) -> Array:
         return of(outputs, y).astype(jnp.result_type(float))  # sums of a model's bfloat16 would stick at 256
