@@ -196,9 +196,9 @@ def local_work(net: Model, method: Method, trainer: Any, loss: PerExample) -> tu
 
 
 FEW, CACHE, SMALL = 10, 2**23, 2**18
-"""On a CPU this many clients train side by side, on all devices together, if their models fill at most ``CACHE`` bytes;
-as many as fill ``SMALL`` bytes, if those are more. 100 MLPs of 0.6 MB take 1.1 to 1.2 times as long one after another
-as ten at a time, and 1.3 to 1.7 times all at once; softmax regressions of 2 kB 2.2 and 1.3 times."""
+"""On a CPU this many clients train side by side, on all devices together, if their models fill at most ``CACHE``
+bytes; as many as fill ``SMALL`` bytes, if those are more. 100 MLPs of 0.6 MB take 1.1 to 1.2 times as long one by
+one as ten at a time, and 1.3 to 1.7 times all at once; softmax regressions of 2 kB 2.2 and 1.2 times."""
 
 
 def choose_block(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from fedjax_fair.shuffle import shuffle_keys, shuffled
+from fedjax_fair.shuffle import MANY, shuffle_keys, shuffled
 
 UNLIKELY = 1e-3  # p-value below which a fixed seed would have been unlucky
 
@@ -58,6 +58,19 @@ def test_reading_some_positions_is_reading_them_off_the_whole():
     keys = shuffle_keys(jax.random.key(6))
     some = jnp.array([[5, 0], [19, 7]])
     assert np.array_equal(shuffled(keys, some, 20), shuffled(keys, jnp.arange(20), 20)[some])
+
+
+def test_many_positions_at_a_time_are_the_same_as_few():
+    """Many play the rounds in a loop."""
+    keys, few = shuffle_keys(jax.random.key(8)), MANY // 2
+    parts = [shuffled(keys, jnp.arange(at, at + few), 4 * few) for at in range(0, 4 * few, few)]
+    assert np.array_equal(jnp.concatenate(parts), shuffled(keys, jnp.arange(4 * few), 4 * few))
+
+
+def test_64_bit_mode_draws_the_same_permutations():
+    narrow = permute(2, jnp.arange(300), 300)
+    with jax.enable_x64(True):
+        assert np.array_equal(permute(2, jnp.arange(300), 300), narrow)
 
 
 def test_the_epochs_of_one_key_are_equally_likely_too():
