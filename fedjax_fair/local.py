@@ -13,7 +13,7 @@ from fedjax_fair.checks import check_count
 from fedjax_fair.copied import copied, worth_copying
 from fedjax_fair.objectives import erm, propfair_objective, proximal, tilted
 from fedjax_fair.shuffle import shuffle_keys, shuffled
-from fedjax_fair.turned import as_it_is, turn, worth_turning
+from fedjax_fair.turned import as_it_is, turning, worth_turning
 from fedjax_fair.types import Batch, Client, Key, LossFn, Objective, Params, Trace
 
 Order = Array | Callable[[Array], Array]
@@ -67,7 +67,7 @@ class LocalSGD(NamedTuple):
         """Train one client from ``params``; the optimiser's state starts afresh."""
         order_key, noise_key = jax.random.split(key)
         steps, order, real = self._batches(client, order_key)
-        laid = turn if worth_turning(self.optimizer, params, steps) else as_it_is
+        laid = turning(params) if worth_turning(self.optimizer, params, steps) else as_it_is
         if self.limit is not None:
             steps = jnp.minimum(steps, self.limit(jax.random.fold_in(key, 2), round, client.id))
         scale = None if self.schedule is None else self.schedule(round)
@@ -124,7 +124,7 @@ class LocalSGD(NamedTuple):
             return self.epochs, jnp.broadcast_to(own, (self.epochs, capacity)), lambda k: everything < client.size
         if self.steps is not None:
             size = self.batch_size
-            drawn = jax.random.randint(key, (self.steps, size), 0, client.size)
+            drawn = jax.random.randint(key, (self.steps, size), 0, client.size, jnp.int32)
             return self.steps, drawn, lambda k: jnp.ones((size,), bool)
 
         assert self.epochs is not None

@@ -195,39 +195,6 @@ def local_work(net: Model, method: Method, trainer: Any, loss: PerExample) -> tu
     return train, LocalLoss(of_examples, objective)
 
 
-FEW, CACHE, SMALL = 10, 2**23, 2**18
-"""On a CPU this many clients train side by side, on all devices together, if their models fill at most ``CACHE``
-bytes; as many as fill ``SMALL`` bytes, if those are more. 100 MLPs of 0.6 MB take 1.1 to 1.2 times as long one by
-one as ten at a time, and 1.3 to 1.7 times all at once; softmax regressions of 2 kB 2.2 and 1.2 times."""
-
-
-def choose_block(
-    client_block: int | str | None, cohort: int, params: Params, sizes: np.ndarray, devices: int = 1
-) -> int | None:
-    """How many clients train side by side on each of ``devices`` that share a cache; None for its whole cohort.
-
-    On a CPU a convolution's patches stay in cache for one client at a time, vmapped clients of very different sizes
-    all make as many steps as the largest, and the models of a block should stay in cache from step to step. On an
-    accelerator the batch wins.
-    """
-    if client_block is None:
-        return None
-    if client_block != "auto":
-        block = check_count("client_block", client_block)
-        return None if block >= cohort else block
-    if jax.default_backend() != "cpu":
-        return None
-    leaves = jax.tree.leaves(params)
-    if any(leaf.ndim >= 4 for leaf in leaves) or sizes.max() > 2 * sizes.mean():
-        return 1
-    bytes_each = max(1, sum(leaf.size * leaf.dtype.itemsize for leaf in leaves))
-    most = max(1, max(min(FEW, CACHE // bytes_each), SMALL // bytes_each) // devices)
-    if most >= cohort:
-        return None
-    even = max(d for d in range(1, most + 1) if cohort % d == 0)  # a smaller last block is a second program
-    return even if 2 * even > most else most
-
-
 def choose_eval_batch(eval_batch: int | None, params: Params) -> int:
     """How many examples a forward pass takes: the loop costs more than a small model's products."""
     if eval_batch is not None:

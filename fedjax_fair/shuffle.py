@@ -13,7 +13,7 @@ ROUNDS, TURNS = 32, 2
 MANY = 256
 """Positions from which a CPU plays the rounds in so many turns of a loop. They wait for one another, and with fewer
 at a time the processor works on several positions at once: .5 of the time on one core, .5 to .85 on two. More turns
-take less on one core, but some sizes more on two, for XLA shares out each."""
+take less on one core, but some sizes more on two, for XLA shares out each. What vmap adds does not count."""
 GOLDEN = np.uint32(0x9E3779B9)
 """2^32 over the golden ratio: multiples of it lie far apart."""
 
@@ -53,9 +53,8 @@ def shuffled(keys: Array, positions: Array, n: Array | int) -> Array:
     def turn(x: Array, drawn: tuple[Array, ...]) -> tuple[Array, None]:
         for pivot, offset, factor in zip(*drawn):
             partner = pivot - x
-            partner = jnp.minimum(
-                partner, partner + n
-            )  # modulo n: what went below 0 has wrapped, and is the larger
+            # Modulo n: what went below 0 has wrapped, and is the larger.
+            partner = jnp.minimum(partner, partner + n)
             coin = (jnp.maximum(x, partner) + offset) * factor
             x = jnp.where(coin.astype(jnp.int32) < 0, partner, x)  # its top bit
         return x, None

@@ -115,7 +115,7 @@ def minibatch(
     def some(ids: Array) -> tuple[Array, ...]:
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(ids)
         size = data.train.size[ids]
-        drawn = jax.vmap(lambda k, n: jax.random.randint(k, (batch,), 0, n))(keys, size)
+        drawn = jax.vmap(lambda k, n: jax.random.randint(k, (batch,), 0, n, jnp.int32))(keys, size)
         rows = data.train.rows[data.train.start[ids][:, None] + drawn]
         values = score(params, *_examples(data, rows.reshape(-1)))
         return tuple(v.reshape(rows.shape).mean(1) for v in values)

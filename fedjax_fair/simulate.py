@@ -11,7 +11,7 @@ import optax
 from jax import Array
 from jax.sharding import Mesh
 
-from fedjax_fair import losses, setup, signals
+from fedjax_fair import blocks, losses, setup, signals
 from fedjax_fair.availability import Available, PerClient, always
 from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
@@ -88,8 +88,9 @@ def simulation(
       deploy: the model to evaluate, of a state; the last iterate by default, ``ff.averaged`` for the mean of all.
       client_block: how many clients train side by side: None for all, 1 for one after another, or a number
         in between. "auto": on a CPU one after another where the model has convolutions or the clients' sizes
-        differ much (vmapped clients all wait for the largest), else ten whose models are 8 MB together, fewer of
-        larger ones, more of models of 26 kB and less; on an accelerator all.
+        differ much (vmapped clients all wait for the largest), else as many as have models of 256 kB together, and
+        ten, or as many as have models and optimiser states of 8 MB together, where all do the same work on dense
+        layers; on an accelerator all.
       eval_batch: examples per forward pass wherever all clients share a model; by default 512, or 4,096 for a model
         of vectors and matrices below 2^15 entries, whose products are shorter than the loop around them.
       precision: of the models' matrix products where the hardware has a choice: "highest" is float32, "high"
@@ -131,8 +132,8 @@ def simulation(
     weigh, update = setup.computing("highest", method.aggregator.weigh), setup.computing("highest", server.update)
     largest, largest_validation = int(data.sizes.max()), int(np.asarray(data.validation.size).max())
     equal = bool((data.sizes == largest).all())  # then the number of local steps is static
-    neighbours = 1 if mesh is None else len(mesh.local_devices)
-    block = setup.choose_block(client_block, part(selector.cohort, mesh), shapes, data.sizes, neighbours)
+    held, neighbours = blocks.bytes_held(train, net, shapes, example), blocks.neighbours(mesh)
+    block = blocks.choose_block(client_block, part(selector.cohort, mesh), shapes, data.sizes, held, neighbours)
 
     def measured(of: setup.PerExample, outputs: Array, y: Array) -> Array:
         return of(outputs, y).astype(jnp.result_type(float))  # sums of a model's bfloat16 would stick at 256

@@ -25,7 +25,7 @@ from toy import (
 
 import fedjax_fair as ff
 from fedjax_fair.objectives import erm
-from fedjax_fair.setup import choose_block, choose_eval_batch
+from fedjax_fair.setup import choose_eval_batch
 from fedjax_fair.types import Client
 
 TWICE = ff.local_sgd(optax.sgd(0.1), epochs=2, batch_size=None)
@@ -172,35 +172,6 @@ def test_clients_in_blocks_of_any_size_train_the_same(data):
     whole = three_rounds(None)
     for block in (1, 2, 3, "auto"):
         close(three_rounds(block), whole, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("block", "backend", "weights", "sizes", "chosen"),
-    [
-        ("auto", "cpu", (4, 3), (5, 5, 5, 5), None),
-        ("auto", "cpu", (5, 5, 1, 32), (5, 5, 5, 5), 1),  # a convolution's patches stay in cache
-        ("auto", "cpu", (4, 3), (1, 1, 1, 40), 1),  # three small clients would wait for the large one
-        ("auto", "gpu", (5, 5, 1, 32), (1, 1, 1, 40), None),
-        (None, "cpu", (5, 5, 1, 32), (1, 1, 1, 40), None),
-        (2, "gpu", (4, 3), (5, 5, 5, 5), 2),
-        (4, "cpu", (4, 3), (5, 5, 5, 5), None),  # a block of everybody is no block
-        ("auto", "cpu", (512, 1024), (5, 5, 5, 5), 2),  # two models of 4 MB stay in cache
-        ("auto", "cpu", (4096, 1024), (5, 5, 5, 5), 1),
-        ("auto", "cpu", (256, 1280), (5, 5, 5, 5), 2),  # three would fit, but leave a last block of one
-        ("auto", "cpu", (784, 10), (5,) * 30, 10),  # a small model's batches fill the cache, too
-        ("auto", "cpu", (60, 10), (5,) * 30, None),
-        ("auto", "gpu", (1024, 1024), (5, 5, 5, 5), None),
-    ],
-)
-def test_how_many_clients_train_side_by_side(monkeypatch, block, backend, weights, sizes, chosen):
-    monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    assert choose_block(block, len(sizes), {"w": np.zeros(weights)}, np.array(sizes)) == chosen
-
-
-@pytest.mark.parametrize(("weights", "chosen"), [((60, 10), None), ((784, 200), 5), ((4096, 1024), 1)])
-def test_devices_that_share_a_cache_share_the_block(weights, chosen):
-    params = {"w": np.zeros(weights, np.float32)}
-    assert choose_block("auto", 15, params, np.full(15, 5), devices=2) == chosen
 
 
 def test_how_many_examples_a_forward_pass_takes():

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 import fedjax_fair as ff
 from fedjax_fair import local
-from fedjax_fair.turned import is_entrywise, turn, worth_turning
+from fedjax_fair.turned import is_entrywise, turning, worth_turning
 from fedjax_fair.types import Batch, Client
 
 SHAPES = {"kernel": jax.ShapeDtypeStruct((7, 3), jnp.float32), "bias": jax.ShapeDtypeStruct((3,), jnp.float32)}
@@ -91,6 +91,7 @@ def test_an_optimiser_that_treats_entries_alike_is_recognised_and_does(name):
             params = optax.apply_updates(params, updates)
         return params
 
+    turn = turning(SHAPES)
     straight, across = two_steps(params, grads), turn(two_steps(turn(params), turn(grads)))
     jax.tree.map(partial(assert_allclose, rtol=1e-6, atol=1e-7), straight, across)
 
@@ -102,15 +103,18 @@ def test_any_other_optimiser_sees_matrices_as_they_are(name):
 
 def test_what_is_turned():
     tree = {
-        "matrix": jnp.zeros((2, 3)),
+        "matrix": jnp.zeros((3, 2)),
+        "of many outputs": jnp.zeros((2, 3)),
         "vector": jnp.zeros(4),
         "filters": jnp.zeros((5, 5, 1, 2)),
         "one": jnp.zeros(()),
     }
-    assert jax.tree.map(jnp.shape, turn(tree)) == {**jax.tree.map(jnp.shape, tree), "matrix": (3, 2)}
+    turn = turning(tree)
+    assert jax.tree.map(jnp.shape, turn(tree)) == {**jax.tree.map(jnp.shape, tree), "matrix": (2, 3)}
     assert jax.tree.map(jnp.shape, turn(turn(tree))) == jax.tree.map(jnp.shape, tree)
-    for large in ((65, 65), (2**15, 64)):
-        assert jax.eval_shape(turn, jax.ShapeDtypeStruct(large, jnp.float32)).shape == large
+    for large in ((784, 65), (2**15, 64)):
+        leaf = jax.ShapeDtypeStruct(large, jnp.float32)
+        assert jax.eval_shape(turning(leaf), leaf).shape == large
 
 
 def test_when_it_is_worth_it(monkeypatch):
@@ -164,6 +168,7 @@ def test_the_gradients_of_model_and_proximal_term_meet_turned():
 
     loss = local.LocalLoss(lambda p, batch: (batch.x @ p["kernel"] + p["bias"][None, :]).sum(1), ff.proximal(0.1))
     batch = Batch(jnp.ones((4, 7)), jnp.zeros(4, jnp.int32), jnp.ones(4, bool), jax.random.key(0))
+    turn = turning(SHAPES)
     turned = turn(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), SHAPES))
     gradient = jax.grad(lambda p: loss.through(turn)(p, batch, turned)[0])
     sums = [step for step in jax.make_jaxpr(gradient)(turned).eqns if step.primitive.name == "add_any"]
