@@ -116,7 +116,7 @@ def test_a_simulation_tells_what_its_clients_hold(monkeypatch):
     asked = []
     monkeypatch.setattr(blocks, "choose_block", lambda *given: asked.append(given))
     x, y = np.zeros((40, 30), np.float32), np.arange(40) % 10
-    data = ff.FederatedData.from_arrays(x, y, client_id=np.arange(40) // 10, split=(1, 0, 0))
+    data = ff.FederatedData.from_arrays(x, y, client_id=np.arange(40) // 10)
     trainer = ff.local_sgd(optax.sgd(0.1), batch_size=5)
     ff.simulation(ff.models.logistic_regression(), data, aggregator=ff.fedavg(), trainer=trainer)
     ((_, cohort, _, _, held, neighbours),) = asked
