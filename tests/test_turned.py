@@ -190,3 +190,16 @@ def test_an_order_drawn_at_once_is_the_one_drawn_step_by_step():
 )
 def test_small_models_are_dense_and_below_2_to_the_15_parameters(shapes, small):
     assert local.is_small([jnp.zeros(shape) for shape in shapes]) is small
+
+
+@pytest.mark.parametrize("length", [{"epochs": 2}, {"steps": 5}])
+def test_64_bit_mode_draws_the_same_batches(length):
+    trainer = ff.local_sgd(optax.sgd(0.1), **length, batch_size=4)
+
+    def drawn():
+        client = Client(jnp.int32(0), jnp.arange(12), 12, lambda rows: (rows, rows))
+        return np.asarray(trainer._batches(client, jax.random.key(1))[1])
+
+    narrow = drawn()
+    with jax.enable_x64(True):
+        assert np.array_equal(drawn(), narrow)
