@@ -25,7 +25,8 @@ one, and 1.3 to 1.7 times all at once. LSTMs and convolutions took 1.2 to 1.5 ti
 one, MLPs on 300 to 700 examples 1.1 times, with half of the clients late 1.35 times."""
 EVEN = 1.1
 """The largest client's examples over the mean's up to which clients do the same work."""
-LOOPS = frozenset(["scan", "while", "gather", "conv_general_dilated"])
+NOT_DENSE = frozenset(["scan", "while", "gather", "conv_general_dilated"])
+"""Operations of recurrent, embedding and convolutional layers."""
 
 
 def choose_block(
@@ -64,8 +65,10 @@ def bytes_held(train: Any, net: Model, params: Params, example: Any) -> int | No
     """A client's model and optimiser state; None where clients may do more than the same work on dense layers."""
     if not isinstance(train, LocalSGD) or train.limit is not None:
         return None
+    if any(leaf.ndim > 2 for leaf in jax.tree.leaves(params)):
+        return None
     forward = jax.make_jaxpr(lambda params, x: net.apply(params, x, None))(params, example)
-    if any(leaf.ndim > 2 for leaf in jax.tree.leaves(params)) or not LOOPS.isdisjoint(_operations(forward.jaxpr)):
+    if not NOT_DENSE.isdisjoint(_operations(forward.jaxpr)):
         return None
     return _bytes((params, jax.eval_shape(train.optimizer.init, params)))
 
