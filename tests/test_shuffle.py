@@ -67,6 +67,14 @@ def test_many_positions_at_a_time_are_the_same_as_few():
     assert np.array_equal(jnp.concatenate(parts), shuffled(keys, jnp.arange(4 * few), 4 * few))
 
 
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+@pytest.mark.parametrize("n", [MANY - 1, MANY])
+def test_the_loop_is_for_many_positions_on_a_cpu(n, backend, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    program = jax.jit(lambda keys: shuffled(keys, jnp.arange(n), n)).lower(shuffle_keys(jax.random.key(0)))
+    assert ("while" in program.as_text()) == (backend == "cpu" and n == MANY)
+
+
 def test_64_bit_mode_draws_the_same_permutations():
     narrow = permute(2, jnp.arange(300), 300)
     with jax.enable_x64(True):
