@@ -5,6 +5,7 @@ twenty times slower on a CPU; a matrix product becomes a batched matrix product.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -39,10 +40,9 @@ def convolve(x: Array, kernel: Array) -> Array:
     Raises:
       ValueError: a kernel that does not fit into the image.
     """
+    fits(x, kernel)
     rows, columns, channels, _ = kernel.shape
     height = x.shape[1] - rows + 1
-    if height < 1 or x.shape[2] < columns:
-        raise ValueError(f"kernel must fit into the image, got {rows} x {columns} for {x.shape[1]} x {x.shape[2]}")
     made = (rows + TILE - 1) * -(-height // TILE)  # rows of products, instead of rows * height
     pays = rows <= MOST_ROWS and columns * channels >= DEEP and 5 * made <= 4 * rows * height
     full = jnp.result_type(x, kernel) in (jnp.float32, jnp.float64)  # in half precision the errors would show
@@ -50,12 +50,25 @@ def convolve(x: Array, kernel: Array) -> Array:
     return fewer_products(x, kernel) if few else patches(x, kernel)
 
 
+def fits(x: Array, kernel: Array) -> None:
+    """Raises ValueError for a kernel that does not fit into the image."""
+    (rows, columns), (height, width) = kernel.shape[:2], x.shape[1:3]
+    if height < rows or width < columns:
+        raise ValueError(f"kernel must fit into the image, got {rows} x {columns} for {height} x {width}")
+
+
+def shifted(x: Array, window: tuple[int, int], size: tuple[int, int], stride: int = 1) -> list[Array]:
+    """What each place of a window reads of images [B, H, W, C] where ``size`` windows lie on them."""
+    down, right = (stride * many for many in size)
+    places = itertools.product(*map(range, window))
+    return [x[:, i : i + down : stride, j : j + right : stride] for i, j in places]
+
+
 def patches(x: Array, kernel: Array) -> Array:
     """:func:`convolve` as one product of all shifted patches with the kernel."""
     rows, columns, channels, features = kernel.shape
     height, width = x.shape[1] - rows + 1, x.shape[2] - columns + 1
-    shifts = [x[:, i : i + height, j : j + width] for i in range(rows) for j in range(columns)]
-    laid = jnp.concatenate(shifts, axis=-1)
+    laid = jnp.concatenate(shifted(x, (rows, columns), (height, width)), axis=-1)
     # Two matrices, not an array and a matrix: else the kernel's gradient waits for a transposed copy.
     y = laid.reshape(-1, rows * columns * channels) @ kernel.reshape(-1, features)
     return y.reshape(x.shape[0], height, width, features)
