@@ -1,15 +1,14 @@
 """How many clients train side by side."""
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 from jax.extend.core import Jaxpr
-from jax.sharding import Mesh
 
 from fedjax_fair.checks import check_count
+from fedjax_fair.cohort import Abreast
 from fedjax_fair.local import LocalSGD
 from fedjax_fair.models import Model
 from fedjax_fair.turned import programs
@@ -18,30 +17,22 @@ from fedjax_fair.types import Params
 SMALL = 2**18
 """Bytes of stacked models that clients side by side may always fill on a CPU: softmax regressions of 2 kB took 2.2
 times as long one by one."""
-FEW, CACHE = 10, 2**23
-"""Where clients do the same work on dense layers, so many train side by side, on all devices together, if their
-models and optimisers' states fill at most ``CACHE`` bytes: 100 MLPs of 0.6 MB took 1.1 to 1.2 times as long one by
-one, and 1.3 to 1.7 times all at once. LSTMs and convolutions took 1.2 to 1.5 times as long ten at a time as one by
-one, MLPs on 300 to 700 examples 1.1 times, with half of the clients late 1.35 times."""
-EVEN = 1.1
-"""The largest client's examples over the mean's up to which clients do the same work."""
+LEAST, MOST = 2**14, 2**20
+"""Bytes of a model of dense layers from and up to which two clients go abreast on a CPU.
+
+On two cores rounds took .7 to .9 of the time that one by one or ten vmapped took with 31 kB to 1.3 MB, Adam's state
+not counted, and .8 to .95 where sizes differ; 1.0 to 1.4 with 9 kB, 1.05 with 1.6 MB, 1.1 to 1.3 with 7 MB. Five
+abreast took as long as two and longer to compile; convolutions took 1.0, LSTMs 1.1.
+"""
 NOT_DENSE = frozenset(["scan", "while", "gather", "conv_general_dilated"])
 """Operations of recurrent, embedding and convolutional layers."""
 
 
-def choose_block(
-    client_block: int | str | None,
-    cohort: int,
-    params: Params,
-    sizes: np.ndarray,
-    held: int | None = None,
-    devices: int = 1,
-) -> int | None:
-    """How many clients train side by side on each of ``devices`` that share a cache; None for its whole cohort.
+def choose_block(client_block: int | str | None, cohort: int, params: Params, sizes: np.ndarray) -> int | None:
+    """How many clients train side by side, vmapped; None for the whole cohort.
 
-    On a CPU a convolution's patches stay in cache for one client at a time, vmapped clients of very different sizes
-    all make as many steps as the largest, and what clients of a block hold should stay in cache from step to step:
-    ``held`` is :func:`bytes_held`. On an accelerator the batch wins.
+    On a CPU a convolution's patches stay in cache for one client at a time, and vmapped clients of very different
+    sizes all make as many steps as the largest. On an accelerator the batch wins.
     """
     if client_block is None:
         return None
@@ -53,29 +44,22 @@ def choose_block(
     if any(leaf.ndim >= 4 for leaf in jax.tree.leaves(params)) or sizes.max() > 2 * sizes.mean():
         return 1
     most = max(1, SMALL // max(1, _bytes(params)))
-    if held is not None and sizes.max() <= EVEN * sizes.mean():
-        most = max(most, min(FEW, CACHE // max(1, held)) // devices)
     if most >= cohort:
         return None
     even = max(d for d in range(1, most + 1) if cohort % d == 0)  # a smaller last block is a second program
     return even if 2 * even > most else most
 
 
-def bytes_held(train: Any, net: Model, params: Params, example: Any) -> int | None:
-    """A client's model and optimiser state; None where clients may do more than the same work on dense layers."""
-    if not isinstance(train, LocalSGD) or train.limit is not None:
+def choose_abreast(
+    client_block: int | str | None, train: Any, net: Model, params: Params, example: Any
+) -> Abreast | None:
+    """``train.abreast``, where clients go two at a time in one loop: middling models of dense layers, on a CPU."""
+    if client_block != "auto" or jax.default_backend() != "cpu" or not isinstance(train, LocalSGD):
         return None
-    if any(leaf.ndim > 2 for leaf in jax.tree.leaves(params)):
+    if any(leaf.ndim > 2 for leaf in jax.tree.leaves(params)) or not LEAST <= _bytes(params) <= MOST:
         return None
     forward = jax.make_jaxpr(lambda params, x: net.apply(params, x, None))(params, example)
-    if not NOT_DENSE.isdisjoint(_operations(forward.jaxpr)):
-        return None
-    return _bytes((params, jax.eval_shape(train.optimizer.init, params)))
-
-
-def neighbours(mesh: Mesh | None) -> int:
-    """How many devices of a mesh share a machine, where most do; the same number in every process."""
-    return 1 if mesh is None else max(Counter(device.process_index for device in mesh.devices.flat).values())
+    return train.abreast if NOT_DENSE.isdisjoint(_operations(forward.jaxpr)) else None
 
 
 def _bytes(tree: Any) -> int:

@@ -1,7 +1,7 @@
 """Local training: what one client does between receiving a model and sending its own back."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from fedjax_fair.abreast import Rows, Work, play
 from fedjax_fair.checks import check_count
 from fedjax_fair.copied import copied, worth_copying
 from fedjax_fair.objectives import erm, propfair_objective, proximal, tilted
@@ -65,6 +66,16 @@ class LocalSGD(NamedTuple):
         self, loss: LossFn, params: Params, client: Client, key: Key, round: Array
     ) -> tuple[Params, Trace]:
         """Train one client from ``params``; the optimiser's state starts afresh."""
+        return self.abreast(loss, params, [client], [key], round)[0]
+
+    def abreast(
+        self, loss: LossFn, params: Params, clients: Sequence[Client], keys: Sequence[Key], round: Array
+    ) -> list[tuple[Params, Trace]]:
+        """Train clients each as if alone, in one loop; see :mod:`fedjax_fair.abreast`."""
+        works = [self._work(loss, params, client, key, round) for client, key in zip(clients, keys)]
+        return play(works, UNROLL if jax.default_backend() == "cpu" and is_small(params) else 1)
+
+    def _work(self, loss: LossFn, params: Params, client: Client, key: Key, round: Array) -> Work:
         order_key, noise_key = jax.random.split(key)
         steps, order, real = self._batches(client, order_key)
         laid = turning(params) if worth_turning(self.optimizer, params, steps) else as_it_is
@@ -96,23 +107,27 @@ class LocalSGD(NamedTuple):
                 spread + (plain - mean) * (plain - moved),
             )
 
-        carry = (params, self.optimizer.init(params), zero, zero)
+        def end(carry: tuple) -> tuple[Params, Trace]:
+            params, _, mean, spread = carry
+            if self.limit is not None:  # a client that makes no step has no loss: 0 would be the best of all
+                mean, spread = (jnp.where(jnp.asarray(steps) > 0, v, jnp.nan) for v in (mean, spread))
+            # The barrier keeps the transposition a copy of its own: inside what follows it is twice as slow.
+            params = params if laid is as_it_is else jax.lax.optimization_barrier(laid(params))
+            return params, Trace(mean, jnp.sqrt(spread / jnp.maximum(steps, 1).astype(zero.dtype)))
+
+        rows: Rows
         if isinstance(steps, int):
             assert not callable(order)  # a number of steps that is known comes with their rows
             if worth_copying(client, order.size):
                 client = copied(client)
-            drawn = jnp.arange(steps), client.rows[order]
-            unroll = UNROLL if jax.default_backend() == "cpu" and is_small(params) else 1
-            carry, _ = jax.lax.scan(lambda c, now: (step(*now, c), None), carry, drawn, unroll=unroll)
+            rows = client.rows[order]
         else:
             at = order if callable(order) else order.__getitem__
-            carry = jax.lax.fori_loop(0, steps, lambda k, c: step(k, client.rows[at(k)], c), carry)
-        params, _, mean, spread = carry
-        if self.limit is not None:  # a client that makes no step has no loss: 0 would be the best of all
-            mean, spread = (jnp.where(jnp.asarray(steps) > 0, v, jnp.nan) for v in (mean, spread))
-        # The barrier keeps the transposition a copy of its own: inside what follows it is twice as slow.
-        params = params if laid is as_it_is else jax.lax.optimization_barrier(laid(params))
-        return params, Trace(mean, jnp.sqrt(spread / jnp.maximum(steps, 1).astype(zero.dtype)))
+
+            def rows(k: Array) -> Array:
+                return client.rows[at(k)]
+
+        return Work(steps, rows, (params, self.optimizer.init(params), zero, zero), step, end)
 
     def _batches(self, client: Client, key: Key) -> tuple[Any, Order, Callable[[Array], Array]]:
         """The number of steps, the positions of each among the client's rows, and ``step -> mask bool[B]``."""

@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from fedjax_fair import blocks, losses, setup, signals
 from fedjax_fair.availability import Available, PerClient, always
 from fedjax_fair.checks import check_choice
+from fedjax_fair.cohort import cohort_training
 from fedjax_fair.data import FederatedData
 from fedjax_fair.defences import check_descends
 from fedjax_fair.devices import added, as_mesh, everywhere, gather, part, replicate, share
@@ -24,7 +25,6 @@ from fedjax_fair.reads import reads
 from fedjax_fair.selectors import uniform
 from fedjax_fair.types import (
     Aggregator,
-    Client,
     Context,
     Evaluation,
     Info,
@@ -35,7 +35,6 @@ from fedjax_fair.types import (
     Selector,
     SimState,
     Simulation,
-    Trace,
     Train,
     as_method,
     server_transform,
@@ -86,11 +85,11 @@ def simulation(
       metric: per-example metric, likewise; reported as accuracy.
       evaluate: the splits that ``sim.evaluate`` scores, the first being the one that the history leads with.
       deploy: the model to evaluate, of a state; the last iterate by default, ``ff.averaged`` for the mean of all.
-      client_block: how many clients train side by side: None for all, 1 for one after another, or a number
-        in between. "auto": on a CPU one after another where the model has convolutions or the clients' sizes
-        differ much (vmapped clients all wait for the largest), else as many as have models of 256 kB together, and
-        ten, or as many as have models and optimiser states of 8 MB together, where all do the same work on dense
-        layers; on an accelerator all.
+      client_block: how many clients train side by side, vmapped: None for all, 1 for one after another, or a number
+        in between. "auto": on an accelerator all. On a CPU two at a time in one loop, not vmapped, where the model
+        has dense layers only and 16 kB to 1 MB; else one after another where it has convolutions or the clients'
+        sizes differ much (vmapped clients all wait for the largest); else as many as have models of 256 kB
+        together.
       eval_batch: examples per forward pass wherever all clients share a model; by default 512, or 4,096 for a model
         of vectors and matrices below 2^15 entries, whose products are shorter than the loop around them.
       precision: of the models' matrix products where the hardware has a choice: "highest" is float32, "high"
@@ -131,9 +130,11 @@ def simulation(
         raise ValueError("accuracy is read, but the data has no validation split: give split a second share")
     weigh, update = setup.computing("highest", method.aggregator.weigh), setup.computing("highest", server.update)
     largest, largest_validation = int(data.sizes.max()), int(np.asarray(data.validation.size).max())
-    equal = bool((data.sizes == largest).all())  # then the number of local steps is static
-    held, neighbours = blocks.bytes_held(train, net, shapes, example), blocks.neighbours(mesh)
-    block = blocks.choose_block(client_block, part(selector.cohort, mesh), shapes, data.sizes, held, neighbours)
+    count = part(selector.cohort, mesh)
+    block = blocks.choose_block(client_block, count, shapes, data.sizes)
+    alone = mesh is not None or count == 1
+    abreast = None if alone else blocks.choose_abreast(client_block, train, net, shapes, example)
+    train_cohort = cohort_training(train, local_loss, data.sizes, block, abreast)
 
     def measured(of: setup.PerExample, outputs: Array, y: Array) -> Array:
         return of(outputs, y).astype(jnp.result_type(float))  # sums of a model's bfloat16 would stick at 256
@@ -161,21 +162,6 @@ def simulation(
             selector=selector.init(sizes, selector_key),
         )
         return replicate(start, mesh)
-
-    def train_cohort(
-        params: Params, data: FederatedData, ids: Array, key: Key, round: Array
-    ) -> tuple[Params, Trace]:
-        def one(id: Array) -> tuple[Params, Trace]:
-            size = largest if equal else data.train.size[id]
-            slots = data.train.start[id] + jnp.arange(largest)
-            rows = data.train.rows[jnp.minimum(slots, data.train.rows.shape[0] - 1)]
-            client = Client(id, rows, size, data.take)
-            trained, trace = train(local_loss, params, client, jax.random.fold_in(key, id), round)
-            return jax.tree.map(jnp.subtract, trained, params), trace
-
-        if block is None:
-            return jax.vmap(one)(ids)
-        return jax.lax.map(one, ids, batch_size=None if block == 1 else block)  # vmapping one costs a fifth
 
     def received_loss(params: Params, data: FederatedData, ids: Array) -> Array:
         return signals.cohort(just_loss, params, data, data.train, ids, eval_batch, largest, mesh)[0]
