@@ -27,11 +27,11 @@ class Work(NamedTuple):
     step: Callable[[Array, Array, Any], Any]
     """``(k i32[], rows i32[B], carry) -> carry``."""
     end: Callable[[Any], Any]
-    """From the last carry to what the client sends."""
+    """From the last carry to what the training returns."""
 
 
-def play(works: Sequence[Work], unroll: int) -> list[Any]:
-    """What each client sends after its own number of steps; where that is an ``int``, all have the same."""
+def take_turns(works: Sequence[Work], unroll: int) -> list[Any]:
+    """Each client's end after its own number of steps; where that is an ``int``, all have the same."""
     starts = [work.start for work in works]
     steps = works[0].steps
     if isinstance(steps, int):
@@ -43,7 +43,8 @@ def play(works: Sequence[Work], unroll: int) -> list[Any]:
         drawn = jnp.arange(steps), [work.rows for work in works]
         carries, _ = jax.lax.scan(turn, starts, drawn, unroll=unroll)
     else:
-        common = functools.reduce(jnp.minimum, [work.steps for work in works])
+        least = functools.reduce(jnp.minimum, [work.steps for work in works])
+        common = jnp.maximum(least, 0)  # a straggler's limit may be negative: the others still begin with step 0
 
         def step(work: Work, k: Array, carry: Any) -> Any:
             assert callable(work.rows)  # a number of steps that is not known comes without their rows

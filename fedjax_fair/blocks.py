@@ -1,4 +1,4 @@
-"""How many clients train side by side."""
+"""How many clients train side by side, and how: vmapped, or two abreast in one loop."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,8 +8,7 @@ import numpy as np
 from jax.extend.core import Jaxpr
 
 from fedjax_fair.checks import check_count
-from fedjax_fair.cohort import Abreast
-from fedjax_fair.local import LocalSGD
+from fedjax_fair.local import LocalSGD, is_small
 from fedjax_fair.models import Model
 from fedjax_fair.turned import programs
 from fedjax_fair.types import Params
@@ -17,12 +16,12 @@ from fedjax_fair.types import Params
 SMALL = 2**18
 """Bytes of stacked models that clients side by side may always fill on a CPU: softmax regressions of 2 kB took 2.2
 times as long one by one."""
-LEAST, MOST = 2**14, 2**20
-"""Bytes of a model of dense layers from and up to which two clients go abreast on a CPU.
+MIDDLING = 2**20
+"""Bytes of a model of dense layers up to which two clients go abreast on a CPU, if it is not small.
 
-On two cores rounds took .7 to .9 of the time that one by one or ten vmapped took with 31 kB to 1.3 MB, Adam's state
-not counted, and .8 to .95 where sizes differ; 1.0 to 1.4 with 9 kB, 1.05 with 1.6 MB, 1.1 to 1.3 with 7 MB. Five
-abreast took as long as two and longer to compile; convolutions took 1.0, LSTMs 1.1.
+On two cores rounds took .7 to .9 of the time that one by one or ten vmapped took with 0.2 to 1.3 MB, Adam's state
+not counted, and .8 to .95 where sizes differ; 1.05 with 1.6 MB, 1.1 to 1.3 with 7 MB. Five abreast took as long as
+two and longer to compile; convolutions took 1.0, LSTMs 1.1.
 """
 NOT_DENSE = frozenset(["scan", "while", "gather", "conv_general_dilated"])
 """Operations of recurrent, embedding and convolutional layers."""
@@ -52,14 +51,14 @@ def choose_block(client_block: int | str | None, cohort: int, params: Params, si
 
 def choose_abreast(
     client_block: int | str | None, train: Any, net: Model, params: Params, example: Any
-) -> Abreast | None:
-    """``train.abreast``, where clients go two at a time in one loop: middling models of dense layers, on a CPU."""
-    if client_block != "auto" or jax.default_backend() != "cpu" or not isinstance(train, LocalSGD):
+) -> LocalSGD | None:
+    """The trainer that trains two clients at a time in one loop: of middling models of dense layers, on a CPU."""
+    if client_block != "auto" or jax.default_backend() != "cpu" or type(train) is not LocalSGD:
         return None
-    if any(leaf.ndim > 2 for leaf in jax.tree.leaves(params)) or not LEAST <= _bytes(params) <= MOST:
+    if any(leaf.ndim > 2 for leaf in jax.tree.leaves(params)) or is_small(params) or _bytes(params) > MIDDLING:
         return None
     forward = jax.make_jaxpr(lambda params, x: net.apply(params, x, None))(params, example)
-    return train.abreast if NOT_DENSE.isdisjoint(_operations(forward.jaxpr)) else None
+    return train if NOT_DENSE.isdisjoint(_operations(forward.jaxpr)) else None
 
 
 def _bytes(tree: Any) -> int:

@@ -9,18 +9,17 @@ import numpy as np
 from jax import Array
 
 from fedjax_fair.data import FederatedData
+from fedjax_fair.local import LocalSGD
 from fedjax_fair.types import Client, Key, LossFn, Params, Trace, Train
-
-Abreast = Callable[..., list[tuple[Params, Trace]]]
-"""``(loss, params, clients, keys, round)``: what each of the clients sends, :meth:`LocalSGD.abreast`."""
 
 
 def cohort_training(
-    train: Train, loss: LossFn, sizes: np.ndarray, block: int | None, abreast: Abreast | None
+    train: Train, loss: LossFn, sizes: np.ndarray, block: int | None, abreast: LocalSGD | None
 ) -> Callable[[Params, FederatedData, Array, Key, Array], tuple[Params, Trace]]:
     """``(params, data, ids i32[S], key, round) -> (updates [S, ...], trace f[S])``, of clients with these sizes.
 
-    Two at a time go ``abreast``, where that is given; else ``block`` at a time are vmapped (None: all).
+    Two at a time train in one loop, where ``abreast`` is the trainer that can; else ``block`` at a time are vmapped
+    (None: all).
     """
     largest = int(sizes.max())
     equal = bool((sizes == largest).all())  # then the number of local steps is static
@@ -44,8 +43,8 @@ def cohort_training(
 
             def some(ids: Array) -> tuple[Params, Trace]:
                 keys = [jax.random.fold_in(key, id) for id in ids]
-                sent = abreast(loss, params, [client(id) for id in ids], keys, round)
-                return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(update(*trained) for trained in sent))
+                trained = abreast.abreast(loss, params, [client(id) for id in ids], keys, round)
+                return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(update(*each) for each in trained))
 
             return by_twos(some, ids)
         if block is None:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from fedjax_fair.abreast import Rows, Work, play
+from fedjax_fair.abreast import Rows, Work, take_turns
 from fedjax_fair.checks import check_count
 from fedjax_fair.copied import copied, worth_copying
 from fedjax_fair.objectives import erm, propfair_objective, proximal, tilted
@@ -73,7 +73,7 @@ class LocalSGD(NamedTuple):
     ) -> list[tuple[Params, Trace]]:
         """Train clients each as if alone, in one loop; see :mod:`fedjax_fair.abreast`."""
         works = [self._work(loss, params, client, key, round) for client, key in zip(clients, keys)]
-        return play(works, UNROLL if jax.default_backend() == "cpu" and is_small(params) else 1)
+        return take_turns(works, UNROLL if jax.default_backend() == "cpu" and is_small(params) else 1)
 
     def _work(self, loss: LossFn, params: Params, client: Client, key: Key, round: Array) -> Work:
         order_key, noise_key = jax.random.split(key)

@@ -86,7 +86,7 @@ def _larger(x: Array, axis: int) -> Array:
 
 
 def _shares(x: Array, axis: int) -> Array:
-    """1 where an entry is the larger of the two along an axis, 1/2 in a tie, else 0."""
+    """1 where an entry is the larger of the two along an axis, 1/2 in a tie, else 0 (beside a NaN anything)."""
     one, other = jnp.split(x, 2, axis)
     share = ((one > other).astype(x.dtype) + (one >= other).astype(x.dtype)) / 2
     return jnp.concatenate([share, 1 - share], axis)

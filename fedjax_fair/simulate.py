@@ -86,10 +86,10 @@ def simulation(
       evaluate: the splits that ``sim.evaluate`` scores, the first being the one that the history leads with.
       deploy: the model to evaluate, of a state; the last iterate by default, ``ff.averaged`` for the mean of all.
       client_block: how many clients train side by side, vmapped: None for all, 1 for one after another, or a number
-        in between. "auto": on an accelerator all. On a CPU two at a time in one loop, not vmapped, where the model
-        has dense layers only and 16 kB to 1 MB; else one after another where it has convolutions or the clients'
-        sizes differ much (vmapped clients all wait for the largest); else as many as have models of 256 kB
-        together.
+        in between. "auto": on an accelerator all. On a CPU two at a time in one loop, not vmapped, on one device
+        and where the model has dense layers only and more than 2^15 entries, but at most 1 MB; else one after
+        another where it has convolutions or the clients' sizes differ much (vmapped clients all wait for the
+        largest); else as many as have models of 256 kB together.
       eval_batch: examples per forward pass wherever all clients share a model; by default 512, or 4,096 for a model
         of vectors and matrices below 2^15 entries, whose products are shorter than the loop around them.
       precision: of the models' matrix products where the hardware has a choice: "highest" is float32, "high"
@@ -132,8 +132,8 @@ def simulation(
     largest, largest_validation = int(data.sizes.max()), int(np.asarray(data.validation.size).max())
     count = part(selector.cohort, mesh)
     block = blocks.choose_block(client_block, count, shapes, data.sizes)
-    alone = mesh is not None or count == 1
-    abreast = None if alone else blocks.choose_abreast(client_block, train, net, shapes, example)
+    shared = mesh is None and count > 1  # a device per core has no other to share
+    abreast = blocks.choose_abreast(client_block, train, net, shapes, example) if shared else None
     train_cohort = cohort_training(train, local_loss, data.sizes, block, abreast)
 
     def measured(of: setup.PerExample, outputs: Array, y: Array) -> Array:
