@@ -17,6 +17,7 @@ from jax import Array
 from fedjax_fair.checks import check_count
 from fedjax_fair.compiled import once
 from fedjax_fair.convolution import convolve
+from fedjax_fair.dense import Dense
 from fedjax_fair.pooling import convolve_and_pool
 from fedjax_fair.pooling import max_pool_2x2 as max_pool_2x2
 from fedjax_fair.types import Key, Params
@@ -42,8 +43,8 @@ class MLP(nn.Module):
         """x [B, ...] -> logits [B, classes]."""
         x = x.reshape(x.shape[0], -1)
         for width in self.features:
-            x = nn.relu(nn.Dense(width)(x))
-        return nn.Dense(self.classes)(x)
+            x = nn.relu(Dense(width)(x))
+        return Dense(self.classes)(x)
 
 
 class PatchConv(nn.Module):
@@ -96,8 +97,8 @@ class CNN(nn.Module):
         for width in self.channels:
             # In this order a quarter of the work: the ReLU of the maximum is the maximum of the ReLUs.
             x = nn.relu(PatchConv(width, (5, 5), self.padding, pool=True)(x))
-        x = nn.relu(nn.Dense(self.hidden)(x.reshape(x.shape[0], -1)))
-        return nn.Dense(self.classes)(x)
+        x = nn.relu(Dense(self.hidden)(x.reshape(x.shape[0], -1)))
+        return Dense(self.classes)(x)
 
 
 def logistic_regression(classes: int = 10) -> Model:

@@ -13,9 +13,9 @@ import numpy as np
 
 from fedjax_fair import checkpoint as checkpoints
 from fedjax_fair.checks import check_count
-from fedjax_fair.compiled import SMALL, compiled
+from fedjax_fair.compiled import SMALL, TINY, compiled
 from fedjax_fair.history import History, after, join
-from fedjax_fair.local import is_small
+from fedjax_fair.local import is_small, is_tiny
 from fedjax_fair.terminal import asked_to_stop, bar
 from fedjax_fair.types import Evaluation, Info, Key, SimState, Simulation
 
@@ -58,7 +58,11 @@ def _is_small(state: SimState, *_: Any, **__: Any) -> bool:
     return is_small(state.params)
 
 
-_play = compiled(play, SMALL, _is_small, static_argnames=STATIC, donate_argnames="state")
+def _is_tiny(state: SimState, *_: Any, **__: Any) -> bool:
+    return is_tiny(state.params)
+
+
+_play = compiled(play, [(TINY, _is_tiny), (SMALL, _is_small)], static_argnames=STATIC, donate_argnames="state")
 
 
 def run(

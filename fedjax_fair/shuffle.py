@@ -10,7 +10,7 @@ from jax import Array
 from fedjax_fair.types import Key
 
 ROUNDS, TURNS = 32, 2
-MANY = 256
+MANY = 100
 """Positions from which a CPU plays the rounds in so many turns of a loop. They wait for one another, and with fewer
 at a time the processor works on several positions at once: .5 of the time on one core, .5 to .85 on two. More turns
 take less on one core, but some sizes more on two, for XLA shares out each. What vmap adds does not count."""

@@ -10,10 +10,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedjax_fair.checkpoint import digest_of
 from fedjax_fair.checks import check_count
-from fedjax_fair.compiled import ONCE, SMALL, compiled
+from fedjax_fair.compiled import ONCE, SMALL, TINY, compiled
 from fedjax_fair.devices import CLIENTS, part
 from fedjax_fair.grid import Point, label
-from fedjax_fair.local import is_small
+from fedjax_fair.local import is_small, is_tiny
 from fedjax_fair.reads import used_inputs
 from fedjax_fair.run import play
 from fedjax_fair.types import Simulation
@@ -115,7 +115,7 @@ def _made(build: Build, static: tuple, sim: Simulation, swept: tuple[str, ...]) 
 STATIC = ("build", "static", "width", "mesh", "made")
 
 
-@partial(compiled, options=ONCE, static_argnames=STATIC)
+@partial(compiled, choices=[(ONCE, lambda *_, **__: True)], static_argnames=STATIC)
 def _start(
     keys: Any, numbers: Any, *, build: Build, static: tuple, width: int | None, mesh: Mesh | None, made: str
 ) -> Any:
@@ -125,15 +125,22 @@ def _start(
     return _each(one, width, mesh, None, keys, numbers)
 
 
+def _one_model(states: Any) -> Any:
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), states.params)
+
+
 def _are_small(states: Any, *_: Any, **__: Any) -> bool:
     """Whether each run's model is."""
-    return is_small(jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), states.params))
+    return is_small(_one_model(states))
+
+
+def _are_tiny(states: Any, *_: Any, **__: Any) -> bool:
+    return is_tiny(_one_model(states))
 
 
 @partial(
     compiled,
-    options=SMALL,
-    when=_are_small,
+    choices=[(TINY, _are_tiny), (SMALL, _are_small)],
     static_argnames=(*STATIC, "evaluations", "every"),
     donate_argnames="states",
 )

@@ -39,8 +39,9 @@ def simulation(data, block="auto", aggregator=None, count=5, limit=None):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The sizes of cohorts that went by twos."""
+    """The sizes of cohorts that went by twos, as on a CPU."""
     sizes = []
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
     monkeypatch.setattr(cohort, "by_twos", lambda some, ids: sizes.append(len(ids)) or by_twos(some, ids))
     return sizes
 
@@ -101,8 +102,7 @@ def test_rounds_are_those_of_one_after_another(rule, asked):
     np.testing.assert_allclose(seen.coef, expected.coef, rtol=1e-5)
 
 
-def test_they_go_abreast_where_there_are_two(asked, monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+def test_they_go_abreast_where_there_are_two(asked):
     data = federation(EVEN)
     for block, count in (("auto", 5), (1, 5), (None, 5), ("auto", 1)):
         sim = simulation(data, block, count=count)

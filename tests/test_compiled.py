@@ -8,7 +8,7 @@ import pytest
 from toy import KEY, close, compilations, optimized
 
 import fedjax_fair as ff
-from fedjax_fair.compiled import SMALL, compiled, once
+from fedjax_fair.compiled import SMALL, TINY, compiled, once
 from fedjax_fair.run import STATIC, _play, play
 from fedjax_fair.together import _start, go_on
 
@@ -33,14 +33,22 @@ def everywhere(monkeypatch):
 
 
 def test_options_reach_the_compiler_where_they_are_wanted(everywhere):
-    double = compiled(lambda x: 2 * x, WRONG, lambda x: x.ndim == 1)
+    double = compiled(lambda x: 2 * x, [(WRONG, lambda x: x.ndim == 1)])
     assert double(jnp.array(3)) == 6
     with UNKNOWN:
         double(jnp.array([3]))
 
 
+def test_of_several_choices_the_first_that_is_meant_is_taken(everywhere):
+    choices = [({}, lambda x: x > 3), (WRONG, lambda x: x > 2)]
+    double = compiled(lambda x: 2 * x, choices)
+    assert [double(x) for x in (1, 4)] == [2, 8]
+    with UNKNOWN:
+        double(3)
+
+
 def test_the_users_word_and_other_hardware_come_first(monkeypatch, everywhere):
-    double = compiled(lambda x: 2 * x, WRONG)
+    double = compiled(lambda x: 2 * x, [(WRONG, lambda x: True)])
     with UNKNOWN:
         double(3)
     with optimized(False):
@@ -53,7 +61,9 @@ def test_the_users_word_and_other_hardware_come_first(monkeypatch, everywhere):
 
 
 def test_static_arguments_and_donation_are_those_of_jit():
-    power = compiled(lambda x, *, by: x**by, {}, static_argnames="by", donate_argnames="x")
+    power = compiled(
+        lambda x, *, by: x**by, [({}, lambda *_, **__: True)], static_argnames="by", donate_argnames="x"
+    )
     given = jnp.array([2.0, 3.0])
     assert power(given, by=3).tolist() == [8, 27]
     assert given.is_deleted()
@@ -103,10 +113,13 @@ def simulation(width):
 
 def programs(function):
     """How many there are of each kind."""
-    return np.array([function.plain._cache_size(), function.tuned._cache_size()])
+    return np.array([function.plain._cache_size(), *(tuned._cache_size() for _, tuned in function.tuned)])
 
 
-@pytest.mark.parametrize(("width", "new"), [((), [0, 1]), ((2000,), [1, 0])], ids=["small", "large"])
+KINDS = {"tiny": ((), [0, 1, 0]), "small": ((100,), [0, 0, 1]), "large": ((2000,), [1, 0, 0])}
+
+
+@pytest.mark.parametrize(("width", "new"), KINDS.values(), ids=KINDS)
 def test_rounds_of_small_models_are_tuned_in_a_run_and_in_a_sweep(everywhere, width, new):
     sim = simulation(width)
     before = programs(_play), programs(go_on), programs(_start)
@@ -117,11 +130,12 @@ def test_rounds_of_small_models_are_tuned_in_a_run_and_in_a_sweep(everywhere, wi
     assert (programs(_start) - before[2]).tolist() == [0, 1]
 
 
-def test_tuned_rounds_have_the_results_that_xlas_defaults_give():
+@pytest.mark.parametrize("options", [SMALL, TINY], ids=["small", "tiny"])
+def test_tuned_rounds_have_the_results_that_xlas_defaults_give(options):
     sim = simulation(())
     default, tuned = (
         jax.jit(play, static_argnames=STATIC),
-        jax.jit(play, static_argnames=STATIC, compiler_options=SMALL),
+        jax.jit(play, static_argnames=STATIC, compiler_options=options),
     )
     call = {"step": sim.step, "evaluate": sim.evaluate, "deploy": sim.deploy, "evaluations": 3, "every": 5}
     (mine, (info, scores)), (theirs, (expected, their_scores)) = (
