@@ -314,6 +314,27 @@ def test_qp_simplex_ends_early_only_where_it_has_arrived(clients, rounds, dtype,
     assert_allclose(mine, truth, atol=tolerance * truth.max())
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_rounding_does_not_keep_the_solver_going(monkeypatch, seed):
+    """AAggFF-S's programs of the first rounds, in float32: ten steps would do, and 300 are allowed."""
+    clients = 100
+    r = np.random.default_rng(seed).gamma(2, 0.5, (20, clients)) / clients
+    g = -r / (1 + r.mean(1, keepdims=True))
+    hessian = 4 * np.eye(clients) + clients / 4 * g.T @ g
+    linear = ((1 - clients / 4 * g.mean(1, keepdims=True)) * g).sum(0)
+    steps = []
+
+    def counted(y, where):
+        jax.debug.callback(lambda: steps.append(1))
+        return project_simplex(y, where)
+
+    monkeypatch.setattr(solvers, "project_simplex", counted)
+    single = (jnp.asarray(v, jnp.float32) for v in (hessian, linear, np.full(clients, 1 / clients)))
+    solvers.qp_simplex(*single, jnp.ones(clients, bool)).block_until_ready()
+    jax.effects_barrier()
+    assert 5 < len(steps) < 40
+
+
 def test_qp_simplex_does_not_take_a_vertex_in_passing_for_its_end():
     """Momentum carries the iterate over the edge, the projection sets it on the vertex again: nothing has moved."""
     hessian = jnp.array([[0.5, -1.34, 0.91], [-1.34, 3.62, -2.47], [0.91, -2.47, 1.69]])
