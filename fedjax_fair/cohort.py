@@ -1,7 +1,11 @@
-"""A round's local training: every client of the cohort, side by side or one after another."""
+"""A round's local training: every client of the cohort, side by side or one after another.
+
+It leaves the stacked updates, or their weighted sum alone, added up as they come: then the models of no more than
+one block of clients exist at a time, however large the cohort.
+"""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,56 +13,119 @@ import numpy as np
 from jax import Array
 
 from fedjax_fair.data import FederatedData
+from fedjax_fair.failures import all_finite
 from fedjax_fair.local import LocalSGD
 from fedjax_fair.types import Client, Key, LossFn, Params, Trace, Train
 
 
+class Sent(NamedTuple):
+    """What clients send back; every leaf has a leading axis of them."""
+
+    update: Params
+    """``w_k - w``, or zeros where one of its numbers is not finite: ``0 * nan`` is ``nan`` in any sum."""
+    trace: Trace
+    arrived: Array
+    """bool: whether the update was finite."""
+
+
+class Training(NamedTuple):
+    """How cohorts of a federation train; built by :func:`cohort_training`."""
+
+    stacked: Callable[[Params, FederatedData, Array, Key, Array], Sent]
+    """``(params, data, ids i32[S], key, round) -> Sent``, of arrays [S, ...]."""
+    summed: Callable[[Params, FederatedData, Array, Key, Array, Array], tuple[Params, Array]] | None
+    """``(params, data, ids i32[S], key, round, coef f[S]) -> (sum_k coef_k update_k, arrived bool[S])``. None where
+    the whole cohort trains side by side: its updates are all there anyway."""
+
+
 def cohort_training(
     train: Train, loss: LossFn, sizes: np.ndarray, block: int | None, abreast: LocalSGD | None
-) -> Callable[[Params, FederatedData, Array, Key, Array], tuple[Params, Trace]]:
-    """``(params, data, ids i32[S], key, round) -> (updates [S, ...], trace f[S])``, of clients with these sizes.
+) -> Training:
+    """The training of clients with these sizes.
 
     Two at a time train in one loop, where ``abreast`` is the trainer that can; else ``block`` at a time are vmapped
     (None: all).
     """
     largest = int(sizes.max())
     equal = bool((sizes == largest).all())  # then the number of local steps is static
+    width = block if abreast is None else 2
 
-    def train_cohort(
-        params: Params, data: FederatedData, ids: Array, key: Key, round: Array
-    ) -> tuple[Params, Trace]:
+    def sending(params: Params, data: FederatedData, key: Key, round: Array) -> Callable[[Array], list[Sent]]:
+        """``ids of one block -> what they send``, in one part or in several."""
+
         def client(id: Array) -> Client:
             size = largest if equal else data.train.size[id]
             slots = data.train.start[id] + jnp.arange(largest)
             rows = data.train.rows[jnp.minimum(slots, data.train.rows.shape[0] - 1)]
             return Client(id, rows, size, data.take)
 
-        def update(trained: Params, trace: Trace) -> tuple[Params, Trace]:
-            return jax.tree.map(jnp.subtract, trained, params), trace
+        def sent(trained: Params, trace: Trace) -> Sent:
+            update = jax.tree.map(jnp.subtract, trained, params)
+            arrived = all_finite(update)
+            return Sent(jax.tree.map(lambda leaf: jnp.where(arrived, leaf, 0), update), trace, arrived)
 
-        def one(id: Array) -> tuple[Params, Trace]:
-            return update(*train(loss, params, client(id), jax.random.fold_in(key, id), round))
+        def one(id: Array) -> Sent:
+            return sent(*train(loss, params, client(id), jax.random.fold_in(key, id), round))
 
-        if abreast is not None:
-
-            def some(ids: Array) -> tuple[Params, Trace]:
+        def some(ids: Array) -> list[Sent]:
+            if abreast is not None:
                 keys = [jax.random.fold_in(key, id) for id in ids]
-                trained = abreast.abreast(loss, params, [client(id) for id in ids], keys, round)
-                return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(update(*each) for each in trained))
+                pair = abreast.abreast(loss, params, [client(id) for id in ids], keys, round)
+                return [_alone(sent(*each)) for each in pair]
+            return [_alone(one(ids[0]))] if block == 1 else [jax.vmap(one)(ids)]  # vmapping one costs a fifth
 
-            return by_twos(some, ids)
-        if block is None:
-            return jax.vmap(one)(ids)
-        return jax.lax.map(one, ids, batch_size=None if block == 1 else block)  # vmapping one costs a fifth
+        return some
 
-    return train_cohort
+    def stacked(params: Params, data: FederatedData, ids: Array, key: Key, round: Array) -> Sent:
+        some = sending(params, data, key, round)
+
+        def stack(nothing: None, ids: Array) -> tuple[None, Sent]:
+            return None, jax.tree.map(lambda *parts: jnp.concatenate(parts), *some(ids))
+
+        return by_blocks(stack, None, ids, width)[1]
+
+    def summed(
+        params: Params, data: FederatedData, ids: Array, key: Key, round: Array, coef: Array
+    ) -> tuple[Params, Array]:
+        some = sending(params, data, key, round)
+
+        def add(total: Params, now: tuple[Array, Array]) -> tuple[Params, Array]:
+            parts = some(now[0])
+            for part, own in zip(parts, now[1].reshape(len(parts), -1)):
+                total = jax.tree.map(lambda sum, u, own=own: sum + weighted_sum(own, u), total, part.update)
+            return total, jnp.concatenate([part.arrived for part in parts])
+
+        zeros = jax.tree.map(lambda w: jnp.zeros(w.shape, adding(w.dtype)), params)
+        return by_blocks(add, zeros, (ids, coef), width)
+
+    return Training(stacked, None if width is None else summed)
 
 
-def by_twos(some: Callable[[Array], Any], ids: Array) -> Any:
-    """``some(ids i32[n])``, arrays [n, ...], for two ids at a time; for the last alone where they are odd."""
-    even = len(ids) // 2 * 2
-    pairs = jax.lax.map(some, ids[:even].reshape(-1, 2))
-    done = jax.tree.map(lambda leaf: leaf.reshape(even, *leaf.shape[2:]), pairs)
-    if even == len(ids):
-        return done
-    return jax.tree.map(lambda *parts: jnp.concatenate(parts), done, some(ids[even:]))
+def by_blocks(step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, items: Any, width: int | None) -> Any:
+    """``jax.lax.scan`` over blocks of ``width`` items, arrays [n, ...], and the rest; None: all of them at once."""
+    count = len(jax.tree.leaves(items)[0])
+    if width is None or width >= count:
+        return step(carry, items)
+    even = count // width * width
+    blocks = jax.tree.map(lambda leaf: leaf[:even].reshape(-1, width, *leaf.shape[1:]), items)
+    carry, done = jax.lax.scan(step, carry, blocks)
+    done = jax.tree.map(lambda leaf: leaf.reshape(even, *leaf.shape[2:]), done)
+    if even < count:
+        carry, rest = step(carry, jax.tree.map(lambda leaf: leaf[even:], items))
+        done = jax.tree.map(lambda *parts: jnp.concatenate(parts), done, rest)
+    return carry, done
+
+
+def weighted_sum(coef: Array, stacked: Array) -> Array:
+    """``sum_k coef_k stacked_k``, in full precision on every device: an average must not round to TF32."""
+    dtype = adding(stacked.dtype)
+    return jnp.tensordot(coef.astype(dtype), stacked.astype(dtype), 1, precision="highest")
+
+
+def adding(dtype: Any) -> Any:
+    """What sums of such numbers are made in: at least float32, for sums in bfloat16 stick."""
+    return jnp.promote_types(dtype, jnp.float32)
+
+
+def _alone(sent: Sent) -> Sent:
+    return jax.tree.map(lambda leaf: leaf[None], sent)

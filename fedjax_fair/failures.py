@@ -13,10 +13,14 @@ from fedjax_fair.types import Report
 SIGNALS = ("loss", "train_loss", "train_loss_std", "accuracy")
 
 
+def all_finite(tree: Any) -> Array:
+    """Whether all numbers of a tree of arrays are finite: bool[]."""
+    return functools.reduce(jnp.logical_and, (jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)))
+
+
 def finite(tree: Any) -> Array:
     """Whose numbers are all finite: bool[S], of a tree of arrays [S, ...]."""
-    each = (jnp.isfinite(leaf).reshape(leaf.shape[0], -1).all(axis=1) for leaf in jax.tree.leaves(tree))
-    return functools.reduce(jnp.logical_and, each)
+    return jax.vmap(all_finite)(tree)
 
 
 def zeroed(tree: Any, active: Array) -> Any:

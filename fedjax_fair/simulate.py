@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from fedjax_fair import blocks, losses, setup, signals
 from fedjax_fair.availability import Available, PerClient, always
 from fedjax_fair.checks import check_choice
-from fedjax_fair.cohort import cohort_training
+from fedjax_fair.cohort import cohort_training, weighted_sum
 from fedjax_fair.data import FederatedData
 from fedjax_fair.defences import check_descends
 from fedjax_fair.devices import added, as_mesh, everywhere, gather, part, replicate, share
@@ -39,6 +39,7 @@ from fedjax_fair.types import (
     as_method,
     server_transform,
 )
+from fedjax_fair.weighing import REVEALED, before_training, weigh_first
 
 
 def simulation(
@@ -134,7 +135,8 @@ def simulation(
     block = blocks.choose_block(client_block, count, shapes, data.sizes)
     shared = mesh is None and count > 1  # a device per core has no other to share
     abreast = blocks.choose_abreast(client_block, train, net, shapes, example) if shared else None
-    train_cohort = cohort_training(train, local_loss, data.sizes, block, abreast)
+    training = cohort_training(train, local_loss, data.sizes, block, abreast)
+    summed = None if faults or not REVEALED.isdisjoint(read) else training.summed
 
     def measured(of: setup.PerExample, outputs: Array, y: Array) -> Array:
         return of(outputs, y).astype(jnp.result_type(float))  # sums of a model's bfloat16 would stick at 256
@@ -166,6 +168,10 @@ def simulation(
     def received_loss(params: Params, data: FederatedData, ids: Array) -> Array:
         return signals.cohort(just_loss, params, data, data.train, ids, eval_batch, largest, mesh)[0]
 
+    def validated(params: Params, data: FederatedData, ids: Array) -> Array:
+        split, capacity = data.validation, largest_validation
+        return signals.cohort(just_metric, params, data, split, ids, eval_batch, capacity, mesh)[0]
+
     def step(state: SimState, data: FederatedData) -> tuple[SimState, Info]:
         round_key = jax.random.fold_in(state.key, state.round)
         select_key, train_key, weigh_key, probe_key = jax.random.split(round_key, 4)
@@ -192,35 +198,49 @@ def simulation(
         ids, chosen = setup.check_ids(selector.select(state.selector, select_key, context), selector.cohort)
         known = setup.valid_ids(ids, data.n_clients)
         ids = jnp.clip(ids, 0, data.n_clients - 1)
-        updates, trace = train_cohort(state.params, data, share(ids, mesh, "edge"), train_key, state.round)
-        trace = gather(trace, selector.cohort, mesh)
-        everybodys = gather(updates, selector.cohort, mesh)  # nothing, where nobody reads them
-        accuracy = signals.cohort(
-            just_metric, state.params, data, data.validation, ids, eval_batch, largest_validation, mesh
-        )[0]
         there = present(ids) & known
-        report = Report(
+        report = before_training(
             ids=ids,
             n=data.train.size[ids].astype(jnp.result_type(float)),
             active=there,
             loss=received_loss(state.params, data, ids),
-            train_loss=trace.loss,
-            train_loss_std=trace.loss_std,
-            accuracy=accuracy,
-            gram=signals.gram(everybodys, mesh),
-            updates=everybodys,
+            accuracy=validated(state.params, data, ids),
+            params=state.params,
         )
-        if faults:
-            report = misreport(report, faults, fault_key)
-            report = report._replace(gram=signals.gram(report.updates, mesh))
-            updates = share(report.updates, mesh)
-        report = drop_failures(report, read, gather(finite(updates), selector.cohort, mesh))
-        coef, weights = setup.check_weights(
-            weigh(state.aggregator, report, weigh_key), selector.cohort, state.aggregator
-        )
-        report, coef = drop_coefficients(report, coef)
-        mine, heard = share((coef, report.active), mesh)
-        moved = added(jax.tree.map(lambda u: -_weighted_sum(mine, u), zeroed(updates, heard)), mesh)
+
+        def judge(report: Report) -> tuple[Report, Array, Any]:
+            answer = weigh(state.aggregator, report, weigh_key)
+            coef, weights = setup.check_weights(answer, selector.cohort, state.aggregator)
+            return *drop_coefficients(report, coef), weights
+
+        local = (state.params, data, share(ids, mesh, "edge"), train_key, state.round)
+        if summed is None:
+            sent = training.stacked(*local)
+            trace, arrived, everybodys = gather((sent.trace, sent.arrived, sent.update), selector.cohort, mesh)
+            report = report._replace(
+                train_loss=trace.loss,
+                train_loss_std=trace.loss_std,
+                gram=signals.gram(everybodys, mesh),  # nothing, where nobody reads it
+                updates=everybodys,
+            )
+            updates = sent.update
+            if faults:
+                report = misreport(report, faults, fault_key)
+                report = report._replace(gram=signals.gram(report.updates, mesh))
+                arrived &= finite(report.updates)
+                updates = zeroed(share(report.updates, mesh), share(arrived, mesh))
+            report, coef, weights = judge(drop_failures(report, read, arrived))
+            mine = share(coef, mesh)
+            total = jax.tree.map(lambda u: weighted_sum(mine, u), updates)
+        else:
+
+            def train_and_add(coef: Array) -> tuple[Params, Array]:
+                total, arrived = summed(*local, share(coef, mesh))
+                return total, gather(arrived, selector.cohort, mesh)
+
+            report = drop_failures(report, read, there)
+            report, coef, weights, total = weigh_first(report, judge, train_and_add, state.aggregator, state.params)
+        moved = jax.tree.map(lambda sum, w: -sum.astype(w.dtype), added(total, mesh), state.params)
         moved, server_state = update(
             moved, state.server, state.params, report=report, coef=coef, key=jax.random.fold_in(round_key, 5)
         )
@@ -239,8 +259,8 @@ def simulation(
         )
         downloads = there.sum()
         if asked:  # once to each client, -1 being nobody
-            sent = jnp.sort(jnp.concatenate([jnp.where(there, ids, -1), *(who for who, _ in asked)]))
-            downloads = (jnp.diff(sent, prepend=-1) > 0).sum()
+            reached = jnp.sort(jnp.concatenate([jnp.where(there, ids, -1), *(who for who, _ in asked)]))
+            downloads = (jnp.diff(reached, prepend=-1) > 0).sum()
         info = Info(
             ids=ids,
             coef=coef,
@@ -264,8 +284,3 @@ def simulation(
 
 def _last_iterate(state: SimState) -> Params:
     return state.params
-
-
-def _weighted_sum(coef: Array, stacked: Array) -> Array:
-    """``sum_k coef_k stacked_k``, in full precision on every device: an average must not round to TF32."""
-    return jnp.tensordot(coef.astype(stacked.dtype), stacked, 1, precision="highest")
