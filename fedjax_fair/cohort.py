@@ -19,13 +19,13 @@ from fedjax_fair.types import Client, Key, LossFn, Params, Trace, Train
 
 
 class Sent(NamedTuple):
-    """What clients send back; every leaf has a leading axis of them."""
+    """What a client sends back; of several, every leaf has a leading axis."""
 
     update: Params
-    """``w_k - w``, or zeros where one of its numbers is not finite: ``0 * nan`` is ``nan`` in any sum."""
+    """``w_k - w``, in the types of the model."""
     trace: Trace
     arrived: Array
-    """bool: whether the update was finite."""
+    """bool: whether the update is finite. Where not, it is zeros, for ``0 * nan`` is ``nan`` in any sum."""
 
 
 class Training(NamedTuple):
@@ -35,16 +35,21 @@ class Training(NamedTuple):
     """``(params, data, ids i32[S], key, round) -> Sent``, of arrays [S, ...]."""
     summed: Callable[[Params, FederatedData, Array, Key, Array, Array], tuple[Params, Array]] | None
     """``(params, data, ids i32[S], key, round, coef f[S]) -> (sum_k coef_k update_k, arrived bool[S])``. None where
-    the whole cohort trains side by side: its updates are all there anyway."""
+    the whole cohort trains side by side, for its updates are all there anyway, and where it is faulty."""
 
 
 def cohort_training(
-    train: Train, loss: LossFn, sizes: np.ndarray, block: int | None, abreast: LocalSGD | None
+    train: Train,
+    loss: LossFn,
+    sizes: np.ndarray,
+    block: int | None,
+    abreast: LocalSGD | None,
+    faulty: bool = False,
 ) -> Training:
     """The training of clients with these sizes.
 
     Two at a time train in one loop, where ``abreast`` is the trainer that can; else ``block`` at a time are vmapped
-    (None: all).
+    (None: all). ``faulty``: what is sent may change on its way, so an update that is not finite is left as it is.
     """
     largest = int(sizes.max())
     equal = bool((sizes == largest).all())  # then the number of local steps is static
@@ -60,9 +65,11 @@ def cohort_training(
             return Client(id, rows, size, data.take)
 
         def sent(trained: Params, trace: Trace) -> Sent:
-            update = jax.tree.map(jnp.subtract, trained, params)
+            update = jax.tree.map(lambda new, old: (new - old).astype(old.dtype), trained, params)
             arrived = all_finite(update)
-            return Sent(jax.tree.map(lambda leaf: jnp.where(arrived, leaf, 0), update), trace, arrived)
+            if not faulty:
+                update = jax.tree.map(lambda leaf: jnp.where(arrived, leaf, 0), update)
+            return Sent(update, trace, arrived)
 
         def one(id: Array) -> Sent:
             return sent(*train(loss, params, client(id), jax.random.fold_in(key, id), round))
@@ -95,10 +102,9 @@ def cohort_training(
                 total = jax.tree.map(lambda sum, u, own=own: sum + weighted_sum(own, u), total, part.update)
             return total, jnp.concatenate([part.arrived for part in parts])
 
-        zeros = jax.tree.map(lambda w: jnp.zeros(w.shape, adding(w.dtype)), params)
-        return by_blocks(add, zeros, (ids, coef), width)
+        return by_blocks(add, no_sum(params), (ids, coef), width)
 
-    return Training(stacked, None if width is None else summed)
+    return Training(stacked, None if width is None or faulty else summed)
 
 
 def by_blocks(step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, items: Any, width: int | None) -> Any:
@@ -123,8 +129,13 @@ def weighted_sum(coef: Array, stacked: Array) -> Array:
 
 
 def adding(dtype: Any) -> Any:
-    """What sums of such numbers are made in: at least float32, for sums in bfloat16 stick."""
-    return jnp.promote_types(dtype, jnp.float32)
+    """What sums of such updates are made in: at least float32, for sums in bfloat16 stick. Integers do not move."""
+    return jnp.promote_types(dtype, jnp.float32) if jnp.issubdtype(dtype, jnp.inexact) else dtype
+
+
+def no_sum(params: Params) -> Params:
+    """The sum of no updates of such a model."""
+    return jax.tree.map(lambda w: jnp.zeros(w.shape, adding(w.dtype)), params)
 
 
 def _alone(sent: Sent) -> Sent:

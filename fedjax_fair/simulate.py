@@ -135,8 +135,8 @@ def simulation(
     block = blocks.choose_block(client_block, count, shapes, data.sizes)
     shared = mesh is None and count > 1  # a device per core has no other to share
     abreast = blocks.choose_abreast(client_block, train, net, shapes, example) if shared else None
-    training = cohort_training(train, local_loss, data.sizes, block, abreast)
-    summed = None if faults or not REVEALED.isdisjoint(read) else training.summed
+    training = cohort_training(train, local_loss, data.sizes, block, abreast, faulty=bool(faults))
+    summed = training.summed if REVEALED.isdisjoint(read) else None
 
     def measured(of: setup.PerExample, outputs: Array, y: Array) -> Array:
         return of(outputs, y).astype(jnp.result_type(float))  # sums of a model's bfloat16 would stick at 256
@@ -226,9 +226,8 @@ def simulation(
             updates = sent.update
             if faults:
                 report = misreport(report, faults, fault_key)
-                report = report._replace(gram=signals.gram(report.updates, mesh))
-                arrived &= finite(report.updates)
-                updates = zeroed(share(report.updates, mesh), share(arrived, mesh))
+                report, arrived = report._replace(gram=signals.gram(report.updates, mesh)), finite(report.updates)
+                updates = zeroed(*share((report.updates, arrived), mesh))
             report, coef, weights = judge(drop_failures(report, read, arrived))
             mine = share(coef, mesh)
             total = jax.tree.map(lambda u: weighted_sum(mine, u), updates)
@@ -238,7 +237,7 @@ def simulation(
                 total, arrived = summed(*local, share(coef, mesh))
                 return total, gather(arrived, selector.cohort, mesh)
 
-            report = drop_failures(report, read, there)
+            report = drop_failures(report, read, report.active)
             report, coef, weights, total = weigh_first(report, judge, train_and_add, state.aggregator, state.params)
         moved = jax.tree.map(lambda sum, w: -sum.astype(w.dtype), added(total, mesh), state.params)
         moved, server_state = update(

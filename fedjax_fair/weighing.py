@@ -1,16 +1,17 @@
 """How a cohort's updates become one step of the server: weighed when all are there, or added up as they come.
 
 A rule that reads what training reveals, such as the updates' Gram matrix, needs every update kept until it has
-spoken. Any other rule speaks first; then each update goes into one sum as soon as its client has trained.
+spoken. Any other rule can speak first; then each update goes into one sum as soon as its client has trained.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedjax_fair.cohort import adding
+from fedjax_fair.cohort import no_sum
 from fedjax_fair.failures import silence
 from fedjax_fair.types import Params, Report, State
 
@@ -28,6 +29,20 @@ def before_training(ids: Array, n: Array, active: Array, loss: Array, accuracy: 
     return Report(ids, n, active, loss, zero, zero, accuracy, jnp.zeros((slots, slots), loss.dtype), updates)
 
 
+class Try(NamedTuple):
+    """A cohort's training, and what the rule had said before."""
+
+    there: Array
+    """bool[S]: whose updates were finite, of those whom the rule had heard."""
+    failed: Array
+    """bool[]: whether there were others."""
+    active: Array
+    """bool[S]: who got a coefficient."""
+    coef: Array
+    state: State
+    total: Params
+
+
 def weigh_first(
     report: Report,
     judge: Judge,
@@ -38,17 +53,17 @@ def weigh_first(
     """``(report, coef f[S], state, sum_k coef_k update_k)`` of a rule that reads nothing of REVEALED.
 
     ``train`` goes from coefficients to that sum and to whose updates were finite, bool[S]. Where one was not, the
-    client is silenced and the round is played again without it, for the rule's other coefficients may depend on it.
+    client is silenced, and all train again: the rule's other coefficients may depend on it.
     """
 
-    def attempt(tried: tuple) -> tuple:
-        there = tried[0]
-        heard, coef, after = judge(silence(report, there))
+    def attempt(before: Try) -> Try:
+        heard, coef, after = judge(silence(report, before.there))
         total, arrived = train(coef)
-        return there & arrived, (there & ~arrived).any(), heard.active, coef, after, total
+        return Try(before.there & arrived, (before.there & ~arrived).any(), heard.active, coef, after, total)
 
     coef = jax.eval_shape(judge, report)[1]
-    total = jax.tree.map(lambda w: jnp.zeros(w.shape, adding(w.dtype)), params)
-    start = (report.active, jnp.array(True), report.active, jnp.zeros(coef.shape, coef.dtype), state, total)
-    _, _, active, coef, state, total = jax.lax.while_loop(lambda tried: tried[1], attempt, start)
-    return silence(report, active), coef, state, total
+    start = Try(
+        report.active, jnp.array(True), report.active, jnp.zeros(coef.shape, coef.dtype), state, no_sum(params)
+    )
+    last = jax.lax.while_loop(lambda before: before.failed, attempt, start)
+    return silence(report, last.active), last.coef, last.state, last.total

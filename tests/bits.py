@@ -11,8 +11,8 @@ import fedjax_fair as ff
 MOMENTUM = optax.sgd(0.5, momentum=0.9)
 CASES = [
     (ff.fedavg(), None, 1),
-    (ff.fedmaba(), MOMENTUM, None),
-    (ff.fedmaba(), optax.adam(0.01), 2),
+    (ff.fedmaba(), optax.adam(0.01), None),
+    (ff.fedmaba(), MOMENTUM, 2),
     (ff.fedmgda_plus(), MOMENTUM, 1),
 ]
 
@@ -37,7 +37,7 @@ def main() -> None:
             server_optimizer=server,
             client_block=block,
         )
-        one, other = (raw(ff.run(sim, 0, rounds=6, eval_every=2, chunk=chunk)) for chunk in (1, 3))
+        one, other = (raw(ff.run(sim, 0, rounds=7, eval_every=2, chunk=chunk)) for chunk in (1, 3))
         if not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, other, strict=True)):
             print(f"case {number}")
 

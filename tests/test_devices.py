@@ -21,7 +21,7 @@ import fedjax_fair as ff
 
 RULES = ("fedavg", "fedmaba", "aaggff_d", "fedmgda_plus")
 
-CASES = 3 * len(RULES) + 4
+CASES = 3 * len(RULES) + 5
 
 PROGRAM = """
 import sys; sys.path.insert(0, {tests!r})
@@ -63,6 +63,20 @@ def troubled(devices):
         server_optimizer=optax.chain(ff.defences.trimmed_mean(0.2), optax.sgd(1.0)),
         devices=devices,
     )
+
+
+def one_by_one(devices):
+    """Twelve clients whose updates are added up as they come; where one of two fails, all train again."""
+    local = ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=3)
+
+    def train(loss, params, client, key, round):
+        params, trace = local(loss, params, client, key, round)
+        bad = (client.id == 3) | ((client.id == 11) & (round % 2 == 1))
+        return jax.tree.map(lambda w: jnp.where(bad, jnp.nan, w), params), trace
+
+    data = toy.federation(sizes=(3, 8, 5, 4, 6, 7, 3, 4, 9, 5, 6, 4))
+    everybody = {"trainer": train, "client_block": 1, "devices": devices}
+    return ff.simulation(toy.linear, data, aggregator=ff.fedmaba(alpha=0.5, eta_b=0.3), **everybody)
 
 
 def deep_init(key, x):
@@ -121,6 +135,7 @@ def results(devices):
     for name, cohort in [(name, 8) for name in RULES] + [("fedmaba", 5)]:
         found[f"{name} {cohort}"] = played(logistic(name, cohort, devices), 50)
     found["troubled"] = played(troubled(devices), 50)
+    found["one by one"] = played(one_by_one(devices), 50)
     found["swept clients"] = swept(devices, 1)
     found["swept runs"] = swept(1, devices)
     for name in RULES:

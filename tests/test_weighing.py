@@ -43,8 +43,8 @@ def ways(monkeypatch):
 
     taken = []
 
-    def noting(*given):
-        training = cohort_training(*given)
+    def noting(*given, **settings):
+        training = cohort_training(*given, **settings)
 
         def note(way):
             function = getattr(training, way)
@@ -137,6 +137,75 @@ def test_only_a_round_with_a_failure_is_played_again(data):
             close(state.params, sim.init(KEY).params, rtol=0)
 
 
+def test_who_reports_no_finite_loss_is_out_before_the_rule_speaks(ways):
+    """Its update is finite: the loss of a label that clients 1 and 3 alone have is infinite wherever the model is."""
+    x, owner, bad = np.random.default_rng(0).normal(size=(50, 4)), np.arange(50) % 5, [1, 3]
+    data = ff.FederatedData.from_arrays(x, np.where(np.isin(owner, bad), 2, owner % 2), client_id=owner)
+
+    def loss(outputs, y):
+        return jnp.where(y == 2, jnp.inf, ff.losses.softmax_cross_entropy(outputs, y))
+
+    found = []
+    for rule in (ff.afl(0.1), listening(ff.afl(0.1))):
+        state, infos = play(simulation(data, rule, DRAWS, client_block=1, loss=loss), 2)
+        assert all((info.active == ~np.isin(info.ids, bad)).all() for info in infos)
+        found.append(state)
+    assert ways == ["summed", "stacked"]
+    close(found[0].params, found[1].params, rtol=1e-5, atol=1e-6)
+    close(found[0].aggregator, found[1].aggregator, rtol=1e-5)
+
+
+def test_runs_side_by_side_fail_each_for_itself(data):
+    """Client 2 fails in some of the runs: they are played again, and the others end as they are alone."""
+
+    def train(loss, params, client, key, round):
+        params, trace = DRAWS(loss, params, client, key, round)
+        bad = (client.id == 2) & jax.random.bernoulli(jax.random.fold_in(key, 7))
+        return jax.tree.map(lambda w: jnp.where(bad, jnp.inf, w), params), trace
+
+    sim = simulation(data, ff.fedmaba(), train, client_block=1)
+    step, starts = jax.jit(sim.step), jax.vmap(sim.init)(jax.random.split(KEY, 6))
+    together, seen = jax.vmap(lambda state: step(state, data))(starts)
+    failed = ~seen.active.all(axis=1)
+    assert 0 < failed.sum() < 6
+    for run in range(6):
+        start, end = (jax.tree.map(lambda leaf, run=run: leaf[run], tree) for tree in (starts, together))
+        alone, info = step(start, data)
+        close((alone.params, alone.aggregator), (end.params, end.aggregator), rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(info.active, seen.active[run])
+        np.testing.assert_allclose(info.coef, seen.coef[run], rtol=1e-5)
+
+
+@pytest.mark.parametrize("block", [1, None])
+def test_updates_have_the_types_of_the_model(data, block):
+    """Whatever a trainer of the user's own returns; whole numbers stay where they are."""
+    model = (
+        lambda key, x: {"w": jnp.zeros((4, 3)), "count": jnp.array([3])},
+        lambda params, x, key: x @ params["w"],
+    )
+
+    def train(loss, params, client, key, round):
+        trained = {"w": params["w"].astype(jnp.bfloat16) + 1, "count": params["count"] + 4}
+        return trained, ff.types.Trace(jnp.zeros(()), jnp.zeros(()))
+
+    sim = ff.simulation(model, data, aggregator=ff.fedavg(), trainer=train, client_block=block)
+    state, _ = play(sim)
+    assert (state.params["w"].dtype, state.params["count"].dtype) == (jnp.float32, jnp.int32)
+    np.testing.assert_allclose(state.params["w"], 1.0, rtol=1e-6)
+    assert state.params["count"] == 3
+
+
+def test_a_fault_may_mend_what_training_broke(data):
+    """Client 1 diverges and sends nothing of it: what reaches the server is finite."""
+
+    def change(report, key):
+        return report._replace(updates=jax.tree.map(jnp.zeros_like, report.updates))
+
+    free_rider = ff.faults.Fault(np.arange(5) == 1, change)
+    _, (info,) = play(simulation(data, ff.fedavg(), failing([1, 3]), client_block=1, faults=[free_rider]))
+    np.testing.assert_array_equal(info.active, info.ids != 3)
+
+
 @pytest.mark.parametrize("block", [1, None])
 def test_a_coefficient_that_is_not_finite_silences_its_client_after_the_rule_has_heard_it(data, block):
     """Client 0 fails before the rule speaks, client 4 by what it says: it says a quarter of four clients."""
@@ -150,7 +219,8 @@ def test_a_coefficient_that_is_not_finite_silences_its_client_after_the_rule_has
     np.testing.assert_allclose(info.coef, info.active / 4)
 
 
-def test_sums_of_bfloat16_updates_do_not_stick(data):
+@pytest.mark.parametrize("block", [1, 3, None])
+def test_sums_of_bfloat16_updates_do_not_stick(block):
     """Four hundred equal updates with coefficient 1/400: in bfloat16 the sum would stop at a part of the way."""
     model = (lambda key, x: {"w": jnp.zeros((4, 3), jnp.bfloat16)}, lambda params, x, key: x @ params["w"])
     crowd = ff.FederatedData.from_arrays(
@@ -163,7 +233,7 @@ def test_sums_of_bfloat16_updates_do_not_stick(data):
     def train(loss, params, client, key, round):
         return jax.tree.map(lambda w: w + jnp.bfloat16(1.0), params), ff.types.Trace(jnp.zeros(()), jnp.zeros(()))
 
-    sim = ff.simulation(model, crowd, aggregator=ff.fedavg("uniform"), trainer=train, client_block=1)
+    sim = ff.simulation(model, crowd, aggregator=ff.fedavg("uniform"), trainer=train, client_block=block)
     np.testing.assert_allclose(play(sim)[0].params["w"].astype(float), 1.0, rtol=0.01)
 
 
@@ -192,7 +262,7 @@ def test_memory_does_not_grow_with_the_cohort_where_the_rule_speaks_first(data):
 
 
 def test_a_signal_that_nothing_reads_costs_nothing():
-    """The received model's losses are there before the rule speaks, and are no part of the loop around it."""
+    """The received model's losses are computed once where the rule reads them, not at all where it does not."""
     crowd, forward = federation((50,) * 10, dim=256), 2 * 256 * 3  # the model on one example
     flops = []
     for rule in (ff.fedavg("uniform"), ff.loss_softmax()):
