@@ -138,7 +138,7 @@ def test_only_a_round_with_a_failure_is_played_again(data):
 
 
 def test_who_reports_no_finite_loss_is_out_before_the_rule_speaks(ways):
-    """Its update is finite: the loss of a label that clients 1 and 3 alone have is infinite wherever the model is."""
+    """Its update is finite: where the label is one that clients 1 and 3 alone have, the loss is infinite."""
     x, owner, bad = np.random.default_rng(0).normal(size=(50, 4)), np.arange(50) % 5, [1, 3]
     data = ff.FederatedData.from_arrays(x, np.where(np.isin(owner, bad), 2, owner % 2), client_id=owner)
 
