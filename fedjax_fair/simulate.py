@@ -18,8 +18,8 @@ from fedjax_fair.cohort import cohort_training, weighted_sum
 from fedjax_fair.data import FederatedData
 from fedjax_fair.defences import check_descends
 from fedjax_fair.devices import added, as_mesh, everywhere, gather, part, replicate, share
-from fedjax_fair.failures import drop_coefficients, drop_failures, finite, zeroed
-from fedjax_fair.faults import Fault, check_faults, misreport, misreport_losses
+from fedjax_fair.failures import drop_coefficients, drop_failures
+from fedjax_fair.faults import Fault, check_faults, misreport_losses
 from fedjax_fair.models import as_model
 from fedjax_fair.reads import reads
 from fedjax_fair.selectors import uniform
@@ -39,7 +39,7 @@ from fedjax_fair.types import (
     as_method,
     server_transform,
 )
-from fedjax_fair.weighing import REVEALED, before_training, weigh_first
+from fedjax_fair.weighing import REVEALED, after_training, before_training, weigh_first
 
 
 def simulation(
@@ -215,19 +215,7 @@ def simulation(
 
         local = (state.params, data, share(ids, mesh, "edge"), train_key, state.round)
         if summed is None:
-            sent = training.stacked(*local)
-            trace, arrived, everybodys = gather((sent.trace, sent.arrived, sent.update), selector.cohort, mesh)
-            report = report._replace(
-                train_loss=trace.loss,
-                train_loss_std=trace.loss_std,
-                gram=signals.gram(everybodys, mesh),  # nothing, where nobody reads it
-                updates=everybodys,
-            )
-            updates = sent.update
-            if faults:
-                report = misreport(report, faults, fault_key)
-                report, arrived = report._replace(gram=signals.gram(report.updates, mesh)), finite(report.updates)
-                updates = zeroed(*share((report.updates, arrived), mesh))
+            report, updates, arrived = after_training(report, training.stacked(*local), faults, fault_key, mesh)
             report, coef, weights = judge(drop_failures(report, read, arrived))
             mine = share(coef, mesh)
             total = jax.tree.map(lambda u: weighted_sum(mine, u), updates)

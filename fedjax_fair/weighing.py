@@ -4,16 +4,20 @@ A rule that reads what training reveals, such as the updates' Gram matrix, needs
 spoken. Any other rule can speak first; then each update goes into one sum as soon as its client has trained.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.sharding import Mesh
 
-from fedjax_fair.cohort import no_sum
-from fedjax_fair.failures import silence
-from fedjax_fair.types import Params, Report, State
+from fedjax_fair.cohort import Sent, no_sum
+from fedjax_fair.devices import gather, share
+from fedjax_fair.failures import finite, silence, zeroed
+from fedjax_fair.faults import Fault, misreport
+from fedjax_fair.signals import gram
+from fedjax_fair.types import Key, Params, Report, State
 
 REVEALED = frozenset(["train_loss", "train_loss_std", "gram", "updates"])
 """The signals that are known after training only."""
@@ -27,6 +31,21 @@ def before_training(ids: Array, n: Array, active: Array, loss: Array, accuracy: 
     slots, zero = ids.shape[0], jnp.zeros_like(loss)
     updates = jax.tree.map(lambda w: jnp.zeros((slots, *w.shape), w.dtype), params)
     return Report(ids, n, active, loss, zero, zero, accuracy, jnp.zeros((slots, slots), loss.dtype), updates)
+
+
+def after_training(
+    report: Report, sent: Sent, faults: Sequence[Fault], key: Key, mesh: Mesh | None
+) -> tuple[Report, Params, Array]:
+    """The report with what training reveals, the updates of this device as they arrive, and whose are finite."""
+    # What nobody reads of this is not gathered, nor is a Gram matrix made of it: the compiler drops it.
+    trace, updates, arrived = gather((sent.trace, sent.update, sent.arrived), report.ids.shape[0], mesh)
+    report = report._replace(train_loss=trace.loss, train_loss_std=trace.loss_std, updates=updates)
+    mine = sent.update
+    if faults:
+        report = misreport(report, faults, key)
+        arrived = finite(report.updates)
+        mine = zeroed(*share((report.updates, arrived), mesh))
+    return report._replace(gram=gram(report.updates, mesh)), mine, arrived
 
 
 class Try(NamedTuple):
