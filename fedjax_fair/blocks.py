@@ -36,6 +36,8 @@ def choose_block(client_block: int | str | None, cohort: int, params: Params, si
     if client_block is None:
         return None
     if client_block != "auto":
+        if isinstance(client_block, str):
+            raise ValueError(f'client_block must be "auto", None or a whole number, got {client_block!r}')
         block = check_count("client_block", client_block)
         return None if block >= cohort else block
     if jax.default_backend() != "cpu":

@@ -15,6 +15,7 @@ from jax import Array
 from fedjax_fair.data import FederatedData
 from fedjax_fair.failures import all_finite
 from fedjax_fair.local import LocalSGD
+from fedjax_fair.setup import check_trained
 from fedjax_fair.types import Client, Key, LossFn, Params, Trace, Train
 
 
@@ -72,7 +73,8 @@ def cohort_training(
             return Sent(update, trace, arrived)
 
         def one(id: Array) -> Sent:
-            return sent(*train(loss, params, client(id), jax.random.fold_in(key, id), round))
+            result = train(loss, params, client(id), jax.random.fold_in(key, id), round)
+            return sent(*check_trained(result, params))
 
         def some(ids: Array) -> list[Sent]:
             if abreast is not None:

@@ -18,7 +18,7 @@ from fedjax_fair.local import LocalLoss, LocalSGD, is_small, local_sgd
 from fedjax_fair.models import Model
 from fedjax_fair.objectives import erm
 from fedjax_fair.reads import toy_report
-from fedjax_fair.types import Aggregator, Batch, Context, LossFn, Method, Params, Selector, Train
+from fedjax_fair.types import Aggregator, Batch, Context, LossFn, Method, Params, Selector, Trace, Train
 
 PerExample = Callable[[Array, Array], Array]
 """``(outputs [B, ...], y [B, ...]) -> f[B]``: a loss or a metric."""
@@ -129,6 +129,18 @@ def check_weights(result: Any, cohort: int, before: Any) -> tuple[Array, Any]:
     return result
 
 
+def check_trained(result: Any, params: Params) -> tuple[Params, Trace]:
+    """What a trainer must return: ``(params of the model's form, Trace)``."""
+    wanted = "trainer must return (params, ff.Trace(loss, loss_std))"
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Trace):
+        of = f" of {', '.join(type(part).__name__ for part in result)}" if isinstance(result, tuple) else ""
+        raise ValueError(f"{wanted}, got {type(result).__name__}{of}")
+    sent, trained = _form(params), _form(result[0])
+    if sent != trained:
+        raise ValueError(f"trainer must return a model of the form that it was sent, {sent}, got {trained}")
+    return result
+
+
 def check_ids(result: Any, cohort: int) -> tuple[Array, Any]:
     """What a selector's ``select`` must return: ``(ids i32[S], state)``."""
     if not isinstance(result, tuple) or len(result) != 2 or jnp.shape(result[0]) != (cohort,):
@@ -165,9 +177,13 @@ def check_weigh(aggregator: Aggregator, n_clients: int, cohort: int, params: Par
 
 def check_state(name: str, before: Any, after: Any) -> None:
     """A state that is carried over the rounds keeps its structure and its shapes."""
-    old, new = (str(jax.tree.map(lambda leaf: list(jnp.shape(leaf)), state)) for state in (before, after))
+    old, new = _form(before), _form(after)
     if old != new:
         raise ValueError(f"{name} must return a state of the same form as init's, {old}, got {new}")
+
+
+def _form(tree: Any) -> str:
+    return str(jax.tree.map(lambda leaf: list(jnp.shape(leaf)), tree))
 
 
 def valid_ids(ids: Array, n_clients: int) -> Array:

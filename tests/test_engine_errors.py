@@ -70,7 +70,7 @@ def refused(sentence):
         ({"evaluate": 5}, "evaluate must be a non-empty list of splits"),
         ({"evaluate": ("tests",)}, "got 'tests'; did you mean 'test'?"),
         ({"client_block": 0}, "client_block must be at least 1, got 0"),
-        ({"client_block": "all"}, "client_block must be a whole number, got 'all'"),
+        ({"client_block": "all"}, "client_block must be \"auto\", None or a whole number, got 'all'"),
         ({"eval_batch": 0}, "eval_batch must be at least 1, got 0"),
         (
             {"loss": lambda outputs, y: outputs.sum()},
@@ -258,6 +258,37 @@ def test_a_seed_may_be_a_numpy_integer(sim):
 def rule(coef):
     """A user's own rule: any function ``report -> coef``."""
     return ff.Aggregator(lambda sizes, key=None: (), lambda state, report, key: (coef(report), state))
+
+
+TRACE = ff.types.Trace(jnp.zeros(()), jnp.zeros(()))
+
+
+@pytest.mark.parametrize(
+    ("returned", "sentence"),
+    [
+        (lambda params: params, "trainer must return (params, ff.Trace(loss, loss_std)), got dict"),
+        (
+            lambda params: (params, 0.5),
+            "trainer must return (params, ff.Trace(loss, loss_std)), got tuple of dict, float",
+        ),
+        (
+            lambda params: ({"w": params["w"]}, TRACE),
+            "trainer must return a model of the form that it was sent, {'b': [3], 'w': [4, 3]}, got {'w': [4, 3]}",
+        ),
+        (
+            lambda params: (params | {"b": params["w"]}, TRACE),
+            "trainer must return a model of the form that it was sent, {'b': [3], 'w': [4, 3]}, got {'b': [4, 3],",
+        ),
+    ],
+)
+@pytest.mark.parametrize("block", [1, None])
+def test_a_trainer_of_the_users_own_returns_a_model_and_a_trace(data, returned, sentence, block):
+    def train(loss, params, client, key, round):
+        return returned(params)
+
+    sim = ff.simulation(linear, data, aggregator=ff.fedavg(), trainer=train, client_block=block)
+    with refused(sentence):
+        jax.eval_shape(lambda key: sim.step(sim.init(key), data), jax.random.key(0))
 
 
 def one_round(data, aggregator, trainer, model=linear):
