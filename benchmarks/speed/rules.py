@@ -23,7 +23,7 @@ from fedjax_fair.types import as_method
 
 FREE = ("n",)  # there anyway
 KEPT = {"updates": "train_loss"}
-"""What stands for the updates: they are kept where anything of training is read. To read them is the rule's work."""
+"""What stands for the updates: they are kept where anything of training is read; to read them is the rule's."""
 SIZES = {
     "lr": workloads.WORKLOADS["lr-synthetic"]._replace(
         name="lr-100",
