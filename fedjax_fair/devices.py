@@ -2,9 +2,10 @@
 
 ``simulation(..., devices=8)`` takes the first eight devices, ``devices=Mesh(...)`` any mesh of one axis; with
 ``jax.distributed.initialize()`` in every process, ``devices=jax.device_count()`` spans the hosts. Each device
-trains its share of the cohort and keeps the updates, unless something reads all of them; wherever all clients share
-a model, it scores its share of the examples (of the clients, where not all are scored). Data, models and rule are
-the same on all. A cohort that the devices do not divide is filled up with its last client, who counts once.
+trains its share of the cohort and keeps the updates, or adds them up, unless something reads all of them; wherever
+all clients share a model, it scores its share of the examples (of the clients, where not all are scored). Data,
+models and rule are the same on all. A cohort that the devices do not divide is filled up with its last client, who
+counts once.
 """
 
 from collections.abc import Callable

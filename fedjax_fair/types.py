@@ -133,7 +133,7 @@ class Train(Protocol):
     def __call__(
         self, loss: LossFn, params: Params, client: Client, key: Key, round: Array, /
     ) -> tuple[Params, Trace]:
-        """``(loss, params, client, key, round) -> (params, trace)``, from the received ``params``."""
+        """``(loss, params, client, key, round) -> (params, trace)``: params of the form of those received."""
         ...
 
 

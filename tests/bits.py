@@ -37,9 +37,14 @@ def main() -> None:
             server_optimizer=server,
             client_block=block,
         )
-        one, other = (raw(ff.run(sim, 0, rounds=7, eval_every=2, chunk=chunk)) for chunk in (1, 3))
-        if not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, other, strict=True)):
-            print(f"case {number}")
+        whole = raw(ff.run(sim, 0, rounds=7, eval_every=2))
+        for chunk in (1, 2, 3, 100):
+            part = raw(ff.run(sim, 0, rounds=7, eval_every=2, chunk=chunk))
+            if not all(
+                np.array_equal(a, b, equal_nan=True) and a.dtype == b.dtype
+                for a, b in zip(whole, part, strict=True)
+            ):
+                print(f"case {number}, chunks of {chunk}")
 
 
 main()

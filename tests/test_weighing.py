@@ -219,14 +219,14 @@ def test_a_coefficient_that_is_not_finite_silences_its_client_after_the_rule_has
     np.testing.assert_allclose(info.coef, info.active / 4)
 
 
-@pytest.mark.parametrize("block", [1, 3, None])
+@pytest.mark.parametrize("block", [1, 3])
 def test_sums_of_bfloat16_updates_do_not_stick(block):
-    """Four hundred equal updates with coefficient 1/400: in bfloat16 the sum would stop at a part of the way."""
+    """640 equal updates with coefficient 1/640: in bfloat16 the sum would stop at a half, or overshoot."""
     model = (lambda key, x: {"w": jnp.zeros((4, 3), jnp.bfloat16)}, lambda params, x, key: x @ params["w"])
     crowd = ff.FederatedData.from_arrays(
-        np.ones((1200, 4), np.float32),
-        np.zeros(1200, int),
-        client_id=np.arange(1200) % 400,
+        np.ones((1920, 4), np.float32),
+        np.zeros(1920, int),
+        client_id=np.arange(1920) % 640,
         split=(2 / 3, 0, 1 / 3),
     )
 

@@ -136,7 +136,8 @@ def main() -> None:
         f"{work.title}, a tenth of each client's data kept for validation. For each rule {repeats} calls of "
         f"{rounds} rounds of three programs in turn; medians, also of differences. FedAvg here is uniform, with "
         "the rule's own local work (FedSGD's is one full batch). Signals: FedAvg that is forced to compute what "
-        "the rule reads, less FedAvg. Rule itself: the rule less that; small differences of either sign are noise."
+        "the rule reads (updates are kept, not read), less FedAvg. Rule itself: the rule less that; small "
+        "differences of either sign are noise."
     )
     out = common.folder(options.out, quick=options.quick)
     common.write(out, f"rules-{options.model}", "What a rule costs", notes, [(columns, rows)], numbers)
