@@ -15,6 +15,7 @@ from fedjax_fair.solvers import as_floats, masked_mean, softmax
 from fedjax_fair.types import Aggregator, Key, Params, Report
 
 SKETCH = 61  # numbers per client that stand for its update
+CACHED = 2**18  # numbers that are sketched at a time on a CPU; of all at once a signed copy would go through memory
 
 
 class PGFFLState(NamedTuple):
@@ -180,13 +181,21 @@ def sketch(updates: Params) -> Array:
 
     SKETCH is a prime, or every weight of one unit of a layer 64 wide would share a bucket.
     """
-    total: Array | float = 0.0
-    offset = 0
-    for leaf in jax.tree.leaves(updates):
-        flat = leaf.reshape(leaf.shape[0], -1)
-        place = jnp.arange(flat.shape[1], dtype=jnp.uint32) + jnp.uint32(offset)
-        signs = 1 - 2 * (mix(place * GOLDEN) >> 31).astype(flat.dtype)
-        signed = jnp.pad(flat * signs[None, :], ((0, 0), (0, -flat.shape[1] % SKETCH)))
-        total = total + signed.reshape(flat.shape[0], -1, SKETCH).sum(1)
-        offset += flat.shape[1]
-    return jnp.asarray(total)
+    leaves = jax.tree.leaves(updates)
+    signs, offset = [], 0
+    for leaf in leaves:
+        size = leaf.size // leaf.shape[0]
+        place = jnp.arange(size, dtype=jnp.uint32) + jnp.uint32(offset)
+        sign = 1 - 2 * (mix(place * GOLDEN) >> 31).astype(leaf.dtype)
+        signs.append(jax.lax.optimization_barrier(sign))  # or they would be hashed anew for every client
+        offset += size
+
+    def one(leaves: list[Array]) -> Array:
+        total = jnp.zeros((), leaves[0].dtype)
+        for leaf, sign in zip(leaves, signs):
+            signed = jnp.pad(leaf.reshape(-1) * sign, (0, -leaf.size % SKETCH))
+            total = total + signed.reshape(-1, SKETCH).sum(0)
+        return total
+
+    together = max(1, CACHED // offset) if jax.default_backend() == "cpu" else leaves[0].shape[0]
+    return jnp.asarray(jax.lax.map(one, leaves, batch_size=together))
