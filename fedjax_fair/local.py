@@ -1,6 +1,5 @@
 """Local training: what one client does between receiving a model and sending its own back."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from jax import Array
 from fedjax_fair.abreast import Rows, Work, take_turns
 from fedjax_fair.checks import check_count
 from fedjax_fair.copied import copied, worth_copying
-from fedjax_fair.objectives import erm, propfair_objective, proximal, tilted
+from fedjax_fair.objectives import LocalLoss, erm, propfair_objective, proximal, tilted
 from fedjax_fair.shuffle import shuffle_keys, shuffled
 from fedjax_fair.turned import as_it_is, turning, worth_turning
 from fedjax_fair.types import Batch, Client, Key, LossFn, Objective, Params, Trace
@@ -22,33 +21,6 @@ Order = Array | Callable[[Array], Array]
 UNROLL = 5
 """Steps of a small model in one turn of the loop: up to a fifth faster on a CPU, where a turn costs as much as a
 product. Six took 1.0 to 1.1 times as long, for numbers of steps that five divides."""
-
-
-@dataclasses.dataclass(frozen=True)  # a NamedTuple that is called, mypy does not take for a function
-class LocalLoss:
-    """What local training differentiates, as a ``LossFn`` whose two uses of the parameters can be told apart."""
-
-    of_examples: Callable[[Params, Batch], Array]
-    """``(params, batch) -> f[B]``: the model's loss on every example."""
-    objective: Objective
-
-    def __call__(self, params: Params, batch: Batch, anchor: Params) -> tuple[Array, Array]:
-        """The objective on a batch, and its plain mean loss."""
-        return self.through(as_it_is)(params, batch, anchor)
-
-    def through(self, laid: Callable[[Params], Params]) -> LossFn:
-        """The same function of parameters that ``laid`` turns back.
-
-        The model and the objective each turn them back for themselves: then the gradients of the two meet turned,
-        where that of a product comes for nothing and that of FedProx's term is read in order.
-        """
-
-        def turned(params: Params, batch: Batch, anchor: Params) -> tuple[Array, Array]:
-            values = self.of_examples(laid(params), batch)
-            plain = erm(values, batch.mask, None, None)
-            return self.objective(values, batch.mask, laid(params), laid(anchor)), plain
-
-        return turned
 
 
 class LocalSGD(NamedTuple):

@@ -4,6 +4,9 @@ An objective is ``(losses f32[B], mask bool[B], params, anchor) -> f32[]``; ``an
 client received. A user's own is any function of that form.
 """
 
+import dataclasses
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -11,7 +14,8 @@ from jax.scipy.special import logsumexp
 
 from fedjax_fair.checks import check_range
 from fedjax_fair.solvers import masked_mean
-from fedjax_fair.types import Objective, Params
+from fedjax_fair.turned import as_it_is
+from fedjax_fair.types import Batch, LossFn, Objective, Params
 
 
 def erm(losses: Array, mask: Array, params: Params, anchor: Params) -> Array:
@@ -128,3 +132,30 @@ def proximal(mu: Array | float = 0.1, base: Objective = erm) -> Objective:
         return base(losses, mask, params, anchor) + mu / 2 * jax.tree.reduce(jnp.add, squares)
 
     return objective
+
+
+@dataclasses.dataclass(frozen=True)  # a NamedTuple that is called, mypy does not take for a function
+class LocalLoss:
+    """What local training differentiates, as a ``LossFn`` whose two uses of the parameters can be told apart."""
+
+    of_examples: Callable[[Params, Batch], Array]
+    """``(params, batch) -> f[B]``: the model's loss on every example."""
+    objective: Objective
+
+    def __call__(self, params: Params, batch: Batch, anchor: Params) -> tuple[Array, Array]:
+        """The objective on a batch, and its plain mean loss."""
+        return self.through(as_it_is)(params, batch, anchor)
+
+    def through(self, laid: Callable[[Params], Params]) -> LossFn:
+        """The same function of parameters that ``laid`` turns back.
+
+        The model and the objective each turn them back for themselves: then the gradients of the two meet turned,
+        where that of a product comes for nothing and that of FedProx's term is read in order.
+        """
+
+        def turned(params: Params, batch: Batch, anchor: Params) -> tuple[Array, Array]:
+            values = self.of_examples(laid(params), batch)
+            plain = erm(values, batch.mask, None, None)
+            return self.objective(values, batch.mask, laid(params), laid(anchor)), plain
+
+        return turned

@@ -14,10 +14,11 @@ from fedjax_fair import losses
 from fedjax_fair.availability import PerClient
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.data import FederatedData
-from fedjax_fair.local import LocalLoss, LocalSGD, is_small, local_sgd
+from fedjax_fair.local import LocalSGD, is_small, local_sgd
 from fedjax_fair.models import Model
-from fedjax_fair.objectives import erm
+from fedjax_fair.objectives import LocalLoss, erm
 from fedjax_fair.reads import toy_report
+from fedjax_fair.signals import Score
 from fedjax_fair.types import Aggregator, Batch, Context, LossFn, Method, Params, Selector, Trace, Train
 
 PerExample = Callable[[Array, Array], Array]
@@ -194,6 +195,14 @@ def valid_ids(ids: Array, n_clients: int) -> Array:
     return (ids >= 0) & (ids < n_clients) & ~again
 
 
+def reached(groups: Sequence[Array]) -> Array:
+    """How many clients are in a group of ids, or how many different ones in several: i32[]; -1 is nobody."""
+    if len(groups) == 1:
+        return (groups[0] >= 0).sum().astype(jnp.int32)
+    ids = jnp.sort(jnp.concatenate(groups))
+    return (jnp.diff(ids, prepend=-1) > 0).sum().astype(jnp.int32)
+
+
 def local_work(net: Model, method: Method, trainer: Any, loss: PerExample) -> tuple[Train, LossFn]:
     """The trainer after the method's override, and the loss that it differentiates."""
     if trainer is local_sgd:
@@ -209,6 +218,16 @@ def local_work(net: Model, method: Method, trainer: Any, loss: PerExample) -> tu
         return loss(net.apply(params, batch.x, batch.key), batch.y)
 
     return train, LocalLoss(of_examples, objective)
+
+
+def scoring(net: Model, *measures: PerExample) -> Score:
+    """Each of these, of the model's outputs on every example."""
+
+    def score(params: Params, x: Any, y: Array) -> tuple[Array, ...]:
+        outputs = net.apply(params, x, None)
+        return tuple(of(outputs, y).astype(jnp.result_type(float)) for of in measures)  # bfloat16 sums stick at 256
+
+    return score
 
 
 def choose_eval_batch(eval_batch: int | None, params: Params) -> int:

@@ -39,7 +39,7 @@ from fedjax_fair.types import (
     as_method,
     server_transform,
 )
-from fedjax_fair.weighing import REVEALED, after_training, before_training, weigh_first
+from fedjax_fair.weighing import REVEALED, after_training, before_training, serve, weigh_first
 
 
 def simulation(
@@ -96,8 +96,7 @@ def simulation(
       precision: of the models' matrix products where the hardware has a choice: "highest" is float32, "high"
         and "default" are faster and coarser (TF32 or bfloat16 on a GPU or TPU; a CPU knows only float32). The
         rule and the server always compute in the highest.
-      devices: how many of JAX's devices the cohort is shared out over, or a mesh of one axis;
-        see :mod:`fedjax_fair.devices`.
+      devices: how many of JAX's devices share the cohort, or a mesh of one axis; see :mod:`fedjax_fair.devices`.
 
     Raises:
       ValueError: an argument that does not fit, before anything expensive starts.
@@ -137,19 +136,7 @@ def simulation(
     abreast = blocks.choose_abreast(client_block, train, net, shapes, example) if shared else None
     training = cohort_training(train, local_loss, data.sizes, block, abreast, faulty=bool(faults))
     summed = training.summed if REVEALED.isdisjoint(read) else None
-
-    def measured(of: setup.PerExample, outputs: Array, y: Array) -> Array:
-        return of(outputs, y).astype(jnp.result_type(float))  # sums of a model's bfloat16 would stick at 256
-
-    def scores(params: Params, x: Any, y: Array) -> tuple[Array, Array]:
-        outputs = net.apply(params, x, None)
-        return measured(metric, outputs, y), measured(loss, outputs, y)
-
-    def just_loss(params: Params, x: Any, y: Array) -> tuple[Array]:
-        return (measured(loss, net.apply(params, x, None), y),)
-
-    def just_metric(params: Params, x: Any, y: Array) -> tuple[Array]:
-        return (measured(metric, net.apply(params, x, None), y),)
+    scores, just_loss, just_metric = (setup.scoring(net, *of) for of in ((metric, loss), (loss,), (metric,)))
 
     def init(key: Key) -> SimState:
         model_key, rule_key, selector_key, run_key = jax.random.split(key, 4)
@@ -176,6 +163,7 @@ def simulation(
         round_key = jax.random.fold_in(state.key, state.round)
         select_key, train_key, weigh_key, probe_key = jax.random.split(round_key, 4)
         present_key, fault_key = jax.random.split(jax.random.fold_in(round_key, 4))
+        server_key = jax.random.fold_in(round_key, 5)
 
         def present(ids: Array) -> Array:
             return available(present_key, state.round, ids)
@@ -227,15 +215,7 @@ def simulation(
 
             report = drop_failures(report, read, report.active)
             report, coef, weights, total = weigh_first(report, judge, train_and_add, state.aggregator, state.params)
-        moved = jax.tree.map(lambda sum, w: -sum.astype(w.dtype), added(total, mesh), state.params)
-        moved, server_state = update(
-            moved, state.server, state.params, report=report, coef=coef, key=jax.random.fold_in(round_key, 5)
-        )
-        moved_on = (optax.apply_updates(state.params, moved), server_state)
-        anybody = report.active.any()  # a round in which nobody reports leaves the server as it was
-        params, server_state = jax.tree.map(
-            lambda new, old: jnp.where(anybody, new, old), moved_on, (state.params, state.server)
-        )
+        params, server_state = serve(update, state, added(total, mesh), report, coef, server_key)
         after = SimState(
             round=state.round + 1,
             key=state.key,
@@ -244,16 +224,12 @@ def simulation(
             aggregator=weights,
             selector=selector.observe(chosen, report),
         )
-        downloads = there.sum()
-        if asked:  # once to each client, -1 being nobody
-            reached = jnp.sort(jnp.concatenate([jnp.where(there, ids, -1), *(who for who, _ in asked)]))
-            downloads = (jnp.diff(reached, prepend=-1) > 0).sum()
         info = Info(
             ids=ids,
             coef=coef,
             active=report.active,
             loss=jnp.where(report.active, report.loss, jnp.nan) if "loss" in read else None,
-            downloads=jnp.asarray(downloads, jnp.int32),
+            downloads=setup.reached([jnp.where(there, ids, -1), *(who for who, _ in asked)]),
             evaluations=jnp.asarray(sum(count for _, count in asked), jnp.int32),
         )
         return after, info

@@ -5,10 +5,11 @@ spoken. Any other rule can speak first; then each update goes into one sum as so
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import Array
 from jax.sharding import Mesh
 
@@ -17,7 +18,7 @@ from fedjax_fair.devices import gather, share
 from fedjax_fair.failures import finite, silence, zeroed
 from fedjax_fair.faults import Fault, misreport
 from fedjax_fair.signals import gram
-from fedjax_fair.types import Key, Params, Report, State
+from fedjax_fair.types import Key, Params, Report, SimState, State
 
 REVEALED = frozenset(["train_loss", "train_loss_std", "gram", "updates"])
 """The signals that are known after training only."""
@@ -86,3 +87,22 @@ def weigh_first(
     )
     last = jax.lax.while_loop(lambda before: before.failed, attempt, start)
     return silence(report, last.active), last.coef, last.state, last.total
+
+
+def serve(
+    update: Callable[..., tuple[Params, Any]],
+    state: SimState,
+    total: Params,
+    report: Report,
+    coef: Array,
+    key: Key,
+) -> tuple[Params, Any]:
+    """``(params, optimiser's state)`` after the server's step; where nobody reports, those of before.
+
+    ``update`` is the server optimiser's; its gradient is ``-total``, of which ``total = sum_k coef_k update_k``.
+    """
+    gradient = jax.tree.map(lambda sum, w: -sum.astype(w.dtype), total, state.params)
+    moved, after = update(gradient, state.server, state.params, report=report, coef=coef, key=key)
+    anybody = report.active.any()
+    there, here = (optax.apply_updates(state.params, moved), after), (state.params, state.server)
+    return jax.tree.map(lambda new, old: jnp.where(anybody, new, old), there, here)

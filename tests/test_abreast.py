@@ -10,7 +10,7 @@ import fedjax_fair as ff
 from fedjax_fair import cohort
 from fedjax_fair.abreast import Work, take_turns
 from fedjax_fair.cohort import by_blocks
-from fedjax_fair.local import LocalLoss
+from fedjax_fair.objectives import LocalLoss
 from fedjax_fair.types import Client
 
 EVEN, UNEVEN = [40] * 6, [12, 90, 33, 47, 21, 60]

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedjax_fair import registry
-from fedjax_fair.config import argument_help, dump_toml, experiment_class, factories, load_toml, settings_class
+from fedjax_fair.config import argument_help, experiment_class, factories, settings_class
 from fedjax_fair.experiment import parse_rule
+from fedjax_fair.toml import dump_toml, load_toml
 
 Compare = experiment_class("Compare", [("algorithms", tuple[str, ...], ("fedavg",))], "A comparison.")
 
