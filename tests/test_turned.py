@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 
 import fedjax_fair as ff
 from fedjax_fair import local
+from fedjax_fair.objectives import LocalLoss
 from fedjax_fair.turned import is_entrywise, turning, worth_turning
 from fedjax_fair.types import Batch, Client
 
@@ -145,7 +146,7 @@ def test_local_training_is_the_same_turned_unrolled_or_neither(size, optimizer, 
         values = of_examples(params, batch)
         return ff.proximal(0.1)(values, batch.mask, params, anchor), ff.erm(values, batch.mask, params, anchor)
 
-    loss = local.LocalLoss(of_examples, ff.proximal(0.1)) if in_parts else whole
+    loss = LocalLoss(of_examples, ff.proximal(0.1)) if in_parts else whole
 
     def train():
         trainer = ff.local_sgd(optimizer, epochs=3, batch_size=4, schedule=lambda r: 0.5)
@@ -166,7 +167,7 @@ def test_local_training_is_the_same_turned_unrolled_or_neither(size, optimizer, 
 def test_the_gradients_of_model_and_proximal_term_meet_turned():
     """Where the products' gradients come out turned: in the other layout FedProx took half as long again."""
 
-    loss = local.LocalLoss(lambda p, batch: (batch.x @ p["kernel"] + p["bias"][None, :]).sum(1), ff.proximal(0.1))
+    loss = LocalLoss(lambda p, batch: (batch.x @ p["kernel"] + p["bias"][None, :]).sum(1), ff.proximal(0.1))
     batch = Batch(jnp.ones((4, 7)), jnp.zeros(4, jnp.int32), jnp.ones(4, bool), jax.random.key(0))
     turn = turning(SHAPES)
     turned = turn(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), SHAPES))
