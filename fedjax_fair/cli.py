@@ -126,7 +126,7 @@ def set_up(
     """Check everything, build the simulations, claim the results folder and that of the checkpoints."""
     from fedjax_fair.experiment import prepare, prepare_sweep, without_effect
     from fedjax_fair.results import claim_folder, new_folder, to_json, write_atomically
-    from fedjax_fair.toml import dump_toml
+    from fedjax_fair.settings import dump_toml
 
     plan: Any
     if command == "sweep":

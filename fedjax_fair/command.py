@@ -73,7 +73,7 @@ def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
     """The settings of the command, and the rules that it names."""
     from fedjax_fair.checks import check_choice
     from fedjax_fair.config import experiment_class
-    from fedjax_fair.toml import load_toml
+    from fedjax_fair.settings import load_toml
 
     rules_type = Annotated[
         tuple[str, ...],
@@ -138,7 +138,7 @@ def explain(given: list[str], defaults: dict[str, Any]) -> None:
       ValueError: the first wrong command, flag or value, with the nearest right one; nothing where none is found.
     """
     from fedjax_fair.checks import check_choice
-    from fedjax_fair.toml import from_words
+    from fedjax_fair.settings import from_words
 
     if not given:
         raise ValueError(f"command must be one of {', '.join(defaults)}, got nothing")

@@ -22,12 +22,16 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fedjax_fair.checks import check_range
-from fedjax_fair.counted import counted, places, ratios, sort, spread
+from fedjax_fair.counted import counted as _counted
+from fedjax_fair.counted import places as _places
+from fedjax_fair.counted import ratios as _ratios
+from fedjax_fair.counted import sort as _sort
+from fedjax_fair.counted import spread as _spread
 
 
 def mean(x: ArrayLike, where: ArrayLike | None = None) -> Array:
     """Average over clients, every client alike: [..., N] to [...], in the unit of ``x``."""
-    x, where, n = counted(x, where)
+    x, where, n = _counted(x, where)
     return jnp.sum(x, -1) / n[..., 0]
 
 
@@ -37,8 +41,8 @@ def pooled(acc: ArrayLike, sizes: ArrayLike, where: ArrayLike | None = None) -> 
     ``acc`` [..., N] and ``sizes``, the numbers of test examples, broadcastable to it, give [...], in the unit
     of ``acc``. AAggFF's "avg" is this one.
     """
-    acc, where, _ = counted(acc, where)
-    weights = jnp.where(where, spread("sizes", jnp.asarray(sizes, acc.dtype), acc), 0)
+    acc, where, _ = _counted(acc, where)
+    weights = jnp.where(where, _spread("sizes", jnp.asarray(sizes, acc.dtype), acc), 0)
     return jnp.sum(weights * acc, -1) / jnp.sum(weights, -1)
 
 
@@ -58,7 +62,7 @@ def std(acc: ArrayLike, where: ArrayLike | None = None) -> Array:
 
     FedFV (Wang et al., 2021) prints this one under the name "var".
     """
-    acc, where, n = counted(acc, where)
+    acc, where, n = _counted(acc, where)
     gap = jnp.where(where, acc - jnp.sum(acc, -1, keepdims=True) / n, 0)
     return 100 * jnp.sqrt(jnp.sum(gap**2, -1) / n[..., 0])
 
@@ -87,13 +91,13 @@ def best(
 
 def _tail(acc: ArrayLike, percent: float, sizes: ArrayLike | None, where: ArrayLike | None, *, top: bool) -> Array:
     check_range("percent", percent, 0, 100)
-    acc, where, _ = counted(acc, where)
-    weights = jnp.ones_like(acc) if sizes is None else spread("sizes", jnp.asarray(sizes, acc.dtype), acc)
-    acc, weights = sort(where, acc, weights)
+    acc, where, _ = _counted(acc, where)
+    weights = jnp.ones_like(acc) if sizes is None else _spread("sizes", jnp.asarray(sizes, acc.dtype), acc)
+    acc, weights = _sort(where, acc, weights)
     # How many clients to take, for each possible N: a constant, so that the rounding is Python's.
     take = jnp.asarray(np.maximum(1, (np.arange(acc.shape[-1] + 1) * percent / 100).astype(np.int32)))
     count = jnp.sum(where, -1, keepdims=True)
-    rank = count - 1 - places(acc) if top else places(acc)
+    rank = count - 1 - _places(acc) if top else _places(acc)
     weights = jnp.where((rank >= 0) & (rank < jnp.minimum(take[count], count)), weights, 0)
     # 0 * inf is NaN: an infinity outside the tail says nothing of it, where a NaN that counts is a failure.
     acc = jnp.where((weights != 0) | jnp.isnan(acc), acc, 0)
@@ -107,7 +111,7 @@ def parity_gap(acc: ArrayLike, where: ArrayLike | None = None) -> Array:
 
 def cov(x: ArrayLike, where: ArrayLike | None = None) -> Array:
     r"""Coefficient of variation :math:`\mathrm{std}(x) / \bar x`, a ratio: [..., N] to [...]; 0 is equal."""
-    ratio, _, n = ratios(x, where)
+    ratio, _, n = _ratios(x, where)
     return jnp.sqrt(jnp.sum((ratio - 1) ** 2, -1) / n[..., 0])
 
 
@@ -145,10 +149,10 @@ def gini(x: ArrayLike, unbiased: bool = False, where: ArrayLike | None = None) -
     >>> round(float(gini([1.0, 3.0])), 3), round(float(gini([1.0, 3.0], unbiased=True)), 3)
     (0.25, 0.5)
     """
-    ratio, where, n = ratios(x, where)
-    (ratio,) = sort(where, ratio)
+    ratio, where, n = _ratios(x, where)
+    (ratio,) = _sort(where, ratio)
     # The coefficients sum to 0, so taking the mean away changes nothing but the rounding.
-    total = jnp.sum((2 * places(ratio).astype(n.dtype) + 1 - n) / n * (ratio - 1), -1)
+    total = jnp.sum((2 * _places(ratio).astype(n.dtype) + 1 - n) / n * (ratio - 1), -1)
     n = n[..., 0]
     return jnp.maximum(total / (jnp.where(n > 1, n - 1, n) if unbiased else n), 0)
 
@@ -163,9 +167,9 @@ def lorenz(x: ArrayLike, where: ArrayLike | None = None) -> tuple[Array, Array]:
     >>> clients.tolist(), share.tolist()
     ([0.0, 0.5, 1.0], [0.0, 0.25, 1.0])
     """
-    ratio, where, n = ratios(x, where)
-    (ratio,) = sort(where, ratio)
-    rank = places(ratio).astype(n.dtype) + 1
+    ratio, where, n = _ratios(x, where)
+    (ratio,) = _sort(where, ratio)
+    rank = _places(ratio).astype(n.dtype) + 1
     held = jnp.cumsum(jnp.where(rank <= n, ratio, 0), -1)
     whole = held[..., -1:]
     # v / v: XLA divides by a broadcast number through its reciprocal, which would end the curve near 1.
@@ -176,14 +180,14 @@ def lorenz(x: ArrayLike, where: ArrayLike | None = None) -> tuple[Array, Array]:
 
 def kl_to_uniform(x: ArrayLike, where: ArrayLike | None = None) -> Array:
     r"""KL(u || uniform) = :math:`\log N + \sum u \log u`, u = x / sum x, in nats: [..., N] to [...]."""
-    ratio, _, n = ratios(x, where)
+    ratio, _, n = _ratios(x, where)
     # mean(r log r), plus mean(1 - r) = 0, which makes every term non-negative.
     return jnp.sum(jnp.maximum(jax.scipy.special.xlogy(ratio, ratio) - (ratio - 1), 0), -1) / n[..., 0]
 
 
 def entropy(x: ArrayLike, where: ArrayLike | None = None) -> Array:
     r""":math:`-\sum u \log u`, u = x / sum x, in nats, from 0 to log N when equal: [..., N] to [...]."""
-    _, _, n = counted(x, where)
+    _, _, n = _counted(x, where)
     return jnp.maximum(jnp.log(n[..., 0]) - kl_to_uniform(x, where), 0)
 
 

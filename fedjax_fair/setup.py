@@ -1,4 +1,4 @@
-"""What :func:`fedjax_fair.simulation` settles and checks before a round is played."""
+"""What :func:`fedjax_fair.simulation` settles and checks before a round, and what a round checks of ids."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -196,7 +196,10 @@ def valid_ids(ids: Array, n_clients: int) -> Array:
 
 
 def reached(groups: Sequence[Array]) -> Array:
-    """How many clients are in a group of ids, or how many different ones in several: i32[]; -1 is nobody."""
+    """How many different clients are in these groups of ids: i32[]; -1 is nobody.
+
+    The first group is a cohort, in which nobody is twice: alone, as in most rounds, it is counted without a sort.
+    """
     if len(groups) == 1:
         return (groups[0] >= 0).sum().astype(jnp.int32)
     ids = jnp.sort(jnp.concatenate(groups))
@@ -221,7 +224,7 @@ def local_work(net: Model, method: Method, trainer: Any, loss: PerExample) -> tu
 
 
 def scoring(net: Model, *measures: PerExample) -> Score:
-    """Each of these, of the model's outputs on every example."""
+    """The score that applies each of these to the model's outputs; values in JAX's default float."""
 
     def score(params: Params, x: Any, y: Array) -> tuple[Array, ...]:
         outputs = net.apply(params, x, None)

@@ -99,10 +99,10 @@ def serve(
 ) -> tuple[Params, Any]:
     """``(params, optimiser's state)`` after the server's step; where nobody reports, those of before.
 
-    ``update`` is the server optimiser's; its gradient is ``-total``, of which ``total = sum_k coef_k update_k``.
+    ``update`` is the server optimiser's; its gradient is ``-total``, where ``total = sum_k coef_k update_k``.
     """
     gradient = jax.tree.map(lambda sum, w: -sum.astype(w.dtype), total, state.params)
     moved, after = update(gradient, state.server, state.params, report=report, coef=coef, key=key)
     anybody = report.active.any()
-    there, here = (optax.apply_updates(state.params, moved), after), (state.params, state.server)
-    return jax.tree.map(lambda new, old: jnp.where(anybody, new, old), there, here)
+    moved_on, before = (optax.apply_updates(state.params, moved), after), (state.params, state.server)
+    return jax.tree.map(lambda new, old: jnp.where(anybody, new, old), moved_on, before)

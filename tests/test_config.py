@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedjax_fair import registry
 from fedjax_fair.config import argument_help, experiment_class, factories, settings_class
 from fedjax_fair.experiment import parse_rule
-from fedjax_fair.toml import dump_toml, load_toml
+from fedjax_fair.settings import dump_toml, load_toml
 
 Compare = experiment_class("Compare", [("algorithms", tuple[str, ...], ("fedavg",))], "A comparison.")
 

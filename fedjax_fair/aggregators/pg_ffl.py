@@ -15,7 +15,8 @@ from fedjax_fair.solvers import as_floats, masked_mean, softmax
 from fedjax_fair.types import Aggregator, Key, Params, Report
 
 SKETCH = 61  # numbers per client that stand for its update
-CACHED = 2**18  # numbers that are sketched at a time on a CPU; of all at once a signed copy would go through memory
+PIECE = 128
+"""Rows of buckets that are summed first: pieces are shared out over a CPU's cores, one sum of all rows is not."""
 
 
 class PGFFLState(NamedTuple):
@@ -177,25 +178,26 @@ def features(report: Report, all_examples: Array) -> Array:
 
 
 def sketch(updates: Params) -> Array:
-    """Count sketch f32[S, SKETCH]: each number, its sign from a hash of its place, into bucket place mod SKETCH.
+    """Count sketch f[S, SKETCH] of leaves [S, ...], in their dtype.
 
-    SKETCH is a prime, or every weight of one unit of a layer 64 wide would share a bucket.
+    A number's bucket is its place in its leaf mod SKETCH, its sign a hash of its place in the model. SKETCH is a
+    prime, or every weight of one unit of a layer 64 wide would share a bucket.
     """
     leaves = jax.tree.leaves(updates)
-    signs, offset = [], 0
+    clients, total, signs = leaves[0].shape[0], 0, []
     for leaf in leaves:
-        size = leaf.size // leaf.shape[0]
-        place = jnp.arange(size, dtype=jnp.uint32) + jnp.uint32(offset)
-        sign = 1 - 2 * (mix(place * GOLDEN) >> 31).astype(leaf.dtype)
-        signs.append(jax.lax.optimization_barrier(sign))  # or they would be hashed anew for every client
-        offset += size
+        place = jnp.arange(leaf.size // clients, dtype=jnp.uint32) + jnp.uint32(total)
+        signs.append(1 - 2 * (mix(place * GOLDEN) >> 31).astype(leaf.dtype))
+        total += leaf.size // clients
 
-    def one(leaves: list[Array]) -> Array:
-        total = jnp.zeros((), leaves[0].dtype)
-        for leaf, sign in zip(leaves, signs):
-            signed = jnp.pad(leaf.reshape(-1) * sign, (0, -leaf.size % SKETCH))
-            total = total + signed.reshape(-1, SKETCH).sum(0)
-        return total
+    def one(client: list[Array]) -> Array:
+        rows = jnp.zeros((), client[0].dtype)
+        for leaf, sign in zip(client, signs):
+            high = min(PIECE, -(-leaf.size // SKETCH))
+            signed = jnp.pad(leaf.reshape(-1) * sign, (0, -leaf.size % (high * SKETCH)))
+            rows = rows + signed.reshape(-1, high, SKETCH).sum(1).sum(0)
+        return rows
 
-    together = max(1, CACHED // offset) if jax.default_backend() == "cpu" else leaves[0].shape[0]
-    return jnp.asarray(jax.lax.map(one, leaves, batch_size=together))
+    if jax.default_backend() == "cpu":  # of all at once a signed copy would go through memory
+        return jnp.asarray(jax.lax.map(one, leaves))
+    return jax.vmap(one)(leaves)

@@ -1,4 +1,4 @@
-"""Settings in TOML and in the words of a command, and back."""
+"""Settings in TOML and in a command's words, and back to TOML."""
 
 import contextlib
 import dataclasses
