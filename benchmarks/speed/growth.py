@@ -27,9 +27,9 @@ class Options:
     """Cohorts, out of 1,000 clients."""
     clients: tuple[int, ...] = (100, 1_000, 10_000, 100_000, 1_000_000)
     """Federations, cohort 10."""
-    repeats: int = 5
-    """Timed calls."""
-    rounds: int = 50
+    repeats: int = 15
+    """Timed calls of each program, in turn."""
+    rounds: int = 200
     """Rounds per timed call."""
     out: Path | None = None
     """Folder for the results."""
@@ -56,10 +56,11 @@ def simulate(data: ff.FederatedData, cohort: int, rule: ff.Aggregator) -> ff.Sim
     )
 
 
-def measure(sim: ff.Simulation, options: Options) -> list[float]:
-    """Seconds per round of each call."""
-    program, state = common.rounds_of(sim, options.rounds), sim.init(jax.random.key(0))
-    return common.interleaved({0: program}, {0: state}, options.repeats, options.rounds)[0]
+def measure(sims: dict[Any, ff.Simulation], options: Options) -> dict[Any, list[float]]:
+    """Seconds per round of each call, all simulations in turn: a slow minute does not pass for a large federation."""
+    programs = {name: common.rounds_of(sim, options.rounds) for name, sim in sims.items()}
+    states = {name: sim.init(jax.random.key(0)) for name, sim in sims.items()}
+    return common.interleaved(programs, states, options.repeats, options.rounds)
 
 
 def size_of(tree: Any) -> int:
@@ -75,17 +76,17 @@ def main() -> None:
     if options.quick:
         options = dataclasses.replace(options, cohorts=(1, 10), clients=(100, 1000), repeats=1, rounds=2)
     data = federation(max(1000, *options.cohorts))
-    by_cohort: list[dict] = []
-    for cohort in options.cohorts:
-        by_cohort.append({"cohort": cohort, "round_s": measure(simulate(data, cohort, ff.fedavg()), options)})
+    times = measure({cohort: simulate(data, cohort, ff.fedavg()) for cohort in options.cohorts}, options)
+    by_cohort = [{"cohort": cohort, "round_s": times[cohort]} for cohort in options.cohorts]
+    federations = {clients: federation(clients) for clients in options.clients}
+    rules = {"fedavg": ff.fedavg(), "fedmaba": ff.fedmaba()}
+    sims = {(name, n): simulate(data, 10, rule) for n, data in federations.items() for name, rule in rules.items()}
+    times = measure(sims, options)
     by_clients: list[dict] = []
-    for clients in options.clients:
-        data = federation(clients)
-        entry = {"clients": clients, "examples_bytes": size_of((data.x, data.y))}
+    for clients, data in federations.items():
+        entry: dict = {"clients": clients, "examples_bytes": size_of((data.x, data.y))}
         entry["tables_bytes"] = size_of(data) - entry["examples_bytes"]
-        for name, rule in (("fedavg", ff.fedavg()), ("fedmaba", ff.fedmaba())):
-            entry[name] = measure(simulate(data, 10, rule), options)
-        by_clients.append(entry)
+        by_clients.append({**entry, **{name: times[name, clients] for name in rules}})
 
     first = [
         [
