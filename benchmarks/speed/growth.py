@@ -57,7 +57,7 @@ def simulate(data: ff.FederatedData, cohort: int, rule: ff.Aggregator) -> ff.Sim
 
 
 def measure(sims: dict[Any, ff.Simulation], options: Options) -> dict[Any, list[float]]:
-    """Seconds per round of each call; all take turns, so that a slow minute does not pass for a large federation."""
+    """Seconds per round of each call, all in turn: a slow minute does not pass for a large federation."""
     programs = {name: common.rounds_of(sim, options.rounds) for name, sim in sims.items()}
     states = {name: sim.init(jax.random.key(0)) for name, sim in sims.items()}
     return common.interleaved(programs, states, options.repeats, options.rounds)
