@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from toy import KEY, close, optimized
 
-from fedjax_fair.dense import LARGEST, NARROW, WINDOW, Dense, add_bias, repeated
+from fedjax_fair.dense import NARROW, Dense, add_bias
+from fedjax_fair.halves import LARGEST, WINDOW
 from fedjax_fair.losses import softmax_cross_entropy
 
 ROWS = [1, WINDOW, WINDOW + 1, 50, 63, 65, 100, 127, LARGEST, LARGEST + 1]
@@ -73,11 +74,6 @@ def test_its_derivatives_are_those_of_a_sum(backend, rows, width):
         close(of_bias, cotangent.sum(axis=0), rtol=1e-12, atol=1e-12)
         _, forward = jax.jvp(add_bias, (outputs, bias), (moved, moved_bias))
         np.testing.assert_array_equal(forward, moved + moved_bias)
-
-
-@pytest.mark.parametrize("rows", ROWS)
-def test_a_repeated_row_is_itself_everywhere(rows):
-    np.testing.assert_array_equal(repeated(jnp.arange(3), rows), np.tile(np.arange(3), (rows, 1)))
 
 
 def test_clients_side_by_side_have_each_its_own_gradient():

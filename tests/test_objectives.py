@@ -167,6 +167,26 @@ def test_only_the_huber_form_is_smooth_at_the_switch():
     np.testing.assert_allclose(gaps[False], [4.8 / 5 + np.log(0.2 / 5), 1 / 5 - 1 / 0.2], atol=5e-3)
 
 
+@pytest.mark.parametrize("huber", [False, True])
+@pytest.mark.parametrize("loss", [0.5, 4.7, 4.9, 6.0])
+def test_propfairs_derivatives_in_all_its_arguments_are_those_of_its_formula(loss, huber):
+    """The slope in the loss is written down; in M and epsilon, and once more in the loss, JAX derives it."""
+
+    def formula(loss, M, epsilon):
+        line = -jnp.log(epsilon / M) + (loss - M + epsilon) / epsilon if huber else loss / M
+        return -jnp.log(1 - loss / M) if M - loss >= epsilon else line
+
+    with jax.enable_x64(True):
+
+        def ours(loss, M, epsilon):
+            return ff.propfair_objective(M, epsilon, huber)(loss[None], jnp.ones(1, bool), None, None)
+
+        at = jnp.float64(loss), jnp.float64(5.0), jnp.float64(0.2)
+        for derive in (jax.grad, lambda f, **named: jax.grad(jax.grad(f), **named)):
+            made, expected = (derive(f, argnums=(0, 1, 2))(*at) for f in (ours, formula))
+            np.testing.assert_allclose(made, expected, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("settings", [{"M": 0}, {"M": -1.0}, {"epsilon": 0.0}, {"M": "five"}])
 def test_propfair_settings_are_positive_numbers(settings):
     for factory in (ff.propfair_objective, ff.propfair):
