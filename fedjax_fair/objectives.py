@@ -49,8 +49,7 @@ def tilted(t: Array | float) -> Objective:
     check_range("t", t)
 
     def objective(losses: Array, mask: Array, params: Params, anchor: Params) -> Array:
-        del params, anchor
-        mean = masked_mean(losses, mask)
+        mean = erm(losses, mask, params, anchor)
         # Around the mean: exact for equal losses. A small tilt goes through expm1, whose rounding is relative.
         tilt = jnp.asarray(t, losses.dtype)
         bent = jnp.where(mask, tilt * (losses - mean), 0)
@@ -106,8 +105,8 @@ def propfair_objective(
 def phi(huber: bool, loss: Array, M: Array, epsilon: Array) -> Array:
     r"""PropFair's :math:`\varphi` of one loss f[].
 
-    Its slope is written down: as JAX derives it, XLA computes parts of it anew for every logit of the batch, and an
-    MLP's rounds take a twelfth longer.
+    Its slope is written down: as JAX derives it, XLA computes parts of it anew for every logit of the batch, and to
+    sum the losses in halves gains nothing.
     """
     before = M - loss >= epsilon
     logarithm = -jnp.log(jnp.where(before, 1 - loss / M, 1))

@@ -187,6 +187,23 @@ def test_propfairs_derivatives_in_all_its_arguments_are_those_of_its_formula(los
             np.testing.assert_allclose(made, expected, rtol=1e-12, atol=1e-12)
 
 
+def test_propfairs_settings_may_be_swept():
+    def at(M, epsilon):
+        return jax.value_and_grad(ff.propfair_objective(M, epsilon))(LOSSES, MASK, PARAMS, ANCHOR)
+
+    swept = jnp.array([2.0, 5.0, 3.2]), jnp.array([0.2, 0.1, 0.2])  # the mean is 3: beyond, before, at the switch
+    values, slopes = jax.jit(jax.vmap(at))(*swept)
+    for M, epsilon, value, slope in zip(*swept, values, slopes):
+        np.testing.assert_allclose(value, at(float(M), float(epsilon))[0], rtol=1e-6)
+        np.testing.assert_allclose(slope, at(float(M), float(epsilon))[1], rtol=1e-6)
+    np.testing.assert_allclose(slopes.sum(1), [1 / 2, 1 / 2, 1 / 0.2], rtol=1e-5)
+
+
+def test_propfair_keeps_the_losses_precision():
+    value, slope = jax.value_and_grad(ff.propfair_objective())(LOSSES.astype(jnp.bfloat16), MASK, PARAMS, ANCHOR)
+    assert value.dtype == slope.dtype == jnp.bfloat16
+
+
 @pytest.mark.parametrize("settings", [{"M": 0}, {"M": -1.0}, {"epsilon": 0.0}, {"M": "five"}])
 def test_propfair_settings_are_positive_numbers(settings):
     for factory in (ff.propfair_objective, ff.propfair):

@@ -16,7 +16,7 @@ from fedjax_fair.types import Aggregator, Key, Params, Report
 
 SKETCH = 61  # numbers per client that stand for its update
 PIECE = 128
-"""Rows of buckets that are summed first: pieces are shared out over a CPU's cores, one sum of all rows is not."""
+"""Rows of buckets, at most, that are summed first: a CPU's cores share pieces out, not one sum of all rows."""
 
 
 class PGFFLState(NamedTuple):
@@ -193,7 +193,8 @@ def sketch(updates: Params) -> Array:
     def one(client: list[Array]) -> Array:
         rows = jnp.zeros((), client[0].dtype)
         for leaf, sign in zip(client, signs):
-            high = min(PIECE, -(-leaf.size // SKETCH))
+            whole = max(1, -(-leaf.size // SKETCH))
+            high = -(-whole // -(-whole // PIECE))  # pieces of one height
             signed = jnp.pad(leaf.reshape(-1) * sign, (0, -leaf.size % (high * SKETCH)))
             rows = rows + signed.reshape(-1, high, SKETCH).sum(1).sum(0)
         return rows
