@@ -191,13 +191,13 @@ def sketch(updates: Params) -> Array:
         total += leaf.size // clients
 
     def one(client: list[Array]) -> Array:
-        rows = jnp.zeros((), client[0].dtype)
+        buckets = jnp.zeros((), client[0].dtype)
         for leaf, sign in zip(client, signs):
-            whole = max(1, -(-leaf.size // SKETCH))
-            high = -(-whole // -(-whole // PIECE))  # pieces of one height
+            rows = max(1, -(-leaf.size // SKETCH))
+            high = -(-rows // -(-rows // PIECE))  # pieces of one height
             signed = jnp.pad(leaf.reshape(-1) * sign, (0, -leaf.size % (high * SKETCH)))
-            rows = rows + signed.reshape(-1, high, SKETCH).sum(1).sum(0)
-        return rows
+            buckets = buckets + signed.reshape(-1, high, SKETCH).sum(1).sum(0)
+        return buckets
 
     if jax.default_backend() == "cpu":  # of all at once a signed copy would go through memory
         return jnp.asarray(jax.lax.map(one, leaves))
