@@ -1,18 +1,8 @@
 """Fair federated learning, simulated fast. ``import fedjax_fair as ff``."""
 
-from fedjax_fair import (
-    availability,
-    callbacks,
-    data,
-    defences,
-    faults,
-    losses,
-    metrics,
-    models,
-    objectives,
-    plot,
-    registry,
-)
+import sys
+
+from fedjax_fair import data, metrics, models, plot, registry
 from fedjax_fair.aggregators import (
     aaggff_d,
     aaggff_s,
@@ -34,19 +24,23 @@ from fedjax_fair.aggregators import (
     size_softmax,
     term,
 )
-from fedjax_fair.averaging import average_iterates, averaged
-from fedjax_fair.check_rule import check_rule
+from fedjax_fair.aggregators.iterate_averaging import average_iterates, averaged
+from fedjax_fair.aggregators.regret import Ledger, ledger
 from fedjax_fair.data import FederatedData, partition
-from fedjax_fair.history import History
-from fedjax_fair.local import local_sgd
-from fedjax_fair.objectives import erm, propfair_objective, proximal, tilted
+from fedjax_fair.engine import callbacks
+from fedjax_fair.engine.history import History
+from fedjax_fair.engine.run import run
+from fedjax_fair.engine.simulation import simulation
+from fedjax_fair.engine.sweep import Sweep, sweep
+from fedjax_fair.local import objectives
+from fedjax_fair.local.objectives import erm, propfair_objective, proximal, tilted
+from fedjax_fair.local.sgd import local_sgd
+from fedjax_fair.models import losses
 from fedjax_fair.reads import reads
-from fedjax_fair.regret import Ledger, ledger
-from fedjax_fair.run import run
+from fedjax_fair.registry.contract import check_rule
+from fedjax_fair.results.table import table
+from fedjax_fair.robustness import availability, defences, faults
 from fedjax_fair.selectors import cpow_d, pow_d, rpow_d, size_proportional, ucb_cs, uniform
-from fedjax_fair.simulate import simulation
-from fedjax_fair.sweep import Sweep, sweep
-from fedjax_fair.tables import table
 from fedjax_fair.types import (
     Aggregator,
     Batch,
@@ -133,6 +127,12 @@ __all__ = [
     "ucb_cs",
     "uniform",
 ]
+
+
+# The modules that a user names, such as fedjax_fair.losses, can be imported by that name wherever they live.
+for _module in (availability, callbacks, defences, faults, losses, objectives, partition):
+    sys.modules[f"{__name__}.{_module.__name__.rpartition('.')[2]}"] = _module
+del _module, sys
 
 
 def __dir__() -> list[str]:

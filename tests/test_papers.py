@@ -15,7 +15,7 @@ from toy import rounds_played
 import fedjax_fair as ff
 from benchmarks.papers import aaggff_heart, common, fmnist3, frontier, studies, ucbcs_synthetic
 from fedjax_fair import registry
-from fedjax_fair.cli import main
+from fedjax_fair.cli.commands import main
 
 DATA = toy.federation()
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 
 import fedjax_fair as ff
-from fedjax_fair import registry, tables
-from fedjax_fair.command import DEFAULT_RULES
+from fedjax_fair import registry
+from fedjax_fair.cli.arguments import DEFAULT_RULES
+from fedjax_fair.results import table as tables
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 

@@ -105,7 +105,7 @@ def compilations() -> Iterator[SimpleNamespace]:
 @contextmanager
 def rounds_played() -> Iterator[list[int]]:
     """Rounds of each compiled call of ``run``."""
-    module, played = sys.modules["fedjax_fair.run"], []
+    module, played = sys.modules["fedjax_fair.engine.run"], []
 
     def counting(*arguments, **options):
         played.append(options["evaluations"] * options["every"])

@@ -21,7 +21,7 @@ import optax
 
 import fedjax_fair as ff
 from benchmarks.papers.common import Column, Found, Measured, Row, keep, table
-from fedjax_fair.results import to_json, write_atomically
+from fedjax_fair.engine.files import to_json, write_atomically
 
 CDFS = ("weibull", "exponential", "frechet", "normal", "gumbel", "logistic")
 COLUMNS = {"accuracy": Column("mean %"), "worst": Column("worst %"), "best": Column("best %")} | {

@@ -13,7 +13,8 @@ import jax
 import numpy as np
 
 import fedjax_fair as ff
-from fedjax_fair.results import about, to_json, write_atomically
+from fedjax_fair.engine.files import to_json, write_atomically
+from fedjax_fair.results.folder import about
 from fedjax_fair.types import Evaluation
 
 Measured = dict[str, float]

@@ -19,7 +19,7 @@ from jax import Array
 
 import fedjax_fair as ff
 from benchmarks.papers.common import Column, Found, Row, keep, table
-from fedjax_fair.solvers import uniform_over
+from fedjax_fair.numerics.solvers import uniform_over
 from fedjax_fair.types import Key, Report, State
 
 LR, COHORT = 0.1, 10

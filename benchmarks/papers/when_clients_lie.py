@@ -14,8 +14,9 @@ import optax
 
 import fedjax_fair as ff
 from benchmarks.papers.common import Row, fixed, play, spread
+from fedjax_fair.engine.files import to_json, write_atomically
 from fedjax_fair.plot import COLOURS, MARKERS, paper, save
-from fedjax_fair.results import about, to_json, write_atomically
+from fedjax_fair.results.folder import about
 
 CLIENTS, COHORT, LR, FACTOR, CLIP = 100, 10, 0.1, 10.0, 3.0
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.checks import check_range
-from fedjax_fair.solvers import as_floats, centre, normalize, project_simplex, scatter
+from fedjax_fair.numerics.solvers import as_floats, centre, normalize, project_simplex, scatter
 from fedjax_fair.types import Aggregator, Key, Report
 
 FORGOTTEN = 1e-12  # a cohort that holds less than this share of the mixture is averaged uniformly

@@ -6,7 +6,7 @@ from jax import Array
 
 from fedjax_fair.aggregators.stateless import init
 from fedjax_fair.checks import check_choice
-from fedjax_fair.solvers import normalize, uniform_over
+from fedjax_fair.numerics.solvers import normalize, uniform_over
 from fedjax_fair.types import Aggregator, Key, Report, State
 
 

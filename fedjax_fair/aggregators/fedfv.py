@@ -10,7 +10,7 @@ from jax import Array
 
 from fedjax_fair.aggregators.stateless import init
 from fedjax_fair.checks import check_count, check_range
-from fedjax_fair.solvers import uniform_over
+from fedjax_fair.numerics.solvers import uniform_over
 from fedjax_fair.types import Aggregator, Key, Method, Params, Report, State
 
 MEMORY_LIMIT = 4 * 2**30  # bytes that tau > 0 may remember

@@ -7,7 +7,7 @@ from jax import Array
 from jax.scipy.special import logsumexp
 
 from fedjax_fair.checks import check_choice, check_range
-from fedjax_fair.solvers import LOG_FLOOR, as_floats, log_normalize, project_kl_ball, scatter, uniform_over
+from fedjax_fair.numerics.solvers import LOG_FLOOR, as_floats, log_normalize, project_kl_ball, scatter, uniform_over
 from fedjax_fair.types import Aggregator, Key, Report
 
 FAR = 1e30  # where a step ends: eta_b times a finite loss may be infinite

@@ -6,7 +6,7 @@ from jax import Array
 
 from fedjax_fair.aggregators.fedavg import fedavg
 from fedjax_fair.checks import check_range
-from fedjax_fair.objectives import proximal
+from fedjax_fair.local.objectives import proximal
 from fedjax_fair.types import Method
 
 

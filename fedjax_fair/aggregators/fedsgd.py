@@ -3,7 +3,7 @@
 from typing import Literal
 
 from fedjax_fair.aggregators.fedavg import fedavg
-from fedjax_fair.local import full_batch_step
+from fedjax_fair.local.sgd import full_batch_step
 from fedjax_fair.types import Method
 
 

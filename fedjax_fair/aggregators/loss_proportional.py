@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.aggregators.stateless import init
-from fedjax_fair.solvers import normalize
+from fedjax_fair.numerics.solvers import normalize
 from fedjax_fair.types import Aggregator, Key, Report, State
 
 LARGEST = 1e30  # loss that counts: the sum of a cohort's, and its inverse, are float32 too

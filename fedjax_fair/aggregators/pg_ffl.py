@@ -10,8 +10,8 @@ from jax import Array
 
 from fedjax_fair.checks import check_range
 from fedjax_fair.metrics import gini
-from fedjax_fair.shuffle import GOLDEN, mix
-from fedjax_fair.solvers import as_floats, masked_mean, softmax
+from fedjax_fair.numerics.shuffle import GOLDEN, mix
+from fedjax_fair.numerics.solvers import as_floats, masked_mean, softmax
 from fedjax_fair.types import Aggregator, Key, Params, Report
 
 SKETCH = 61  # numbers per client that stand for its update

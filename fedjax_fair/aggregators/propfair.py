@@ -5,7 +5,7 @@ from typing import Literal
 from jax import Array
 
 from fedjax_fair.aggregators.fedavg import fedavg
-from fedjax_fair.objectives import check_propfair, propfair_objective
+from fedjax_fair.local.objectives import check_propfair, propfair_objective
 from fedjax_fair.types import Method
 
 

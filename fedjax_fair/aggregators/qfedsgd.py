@@ -5,7 +5,7 @@ from collections.abc import Callable
 from jax import Array
 
 from fedjax_fair.aggregators.qfedavg import q_ffl
-from fedjax_fair.local import one_step
+from fedjax_fair.local.sgd import one_step
 from fedjax_fair.types import Method
 
 

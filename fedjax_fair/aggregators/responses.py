@@ -8,7 +8,7 @@ from jax import Array
 from jax.nn import sigmoid
 from jax.scipy.special import erfc, ndtr
 
-from fedjax_fair.solvers import masked_mean
+from fedjax_fair.numerics.solvers import masked_mean
 
 CDF = Literal["weibull", "exponential", "frechet", "normal", "gumbel", "logistic"]
 Variant = Literal["paper", "repo"]

@@ -9,7 +9,7 @@ from jax import Array
 
 from fedjax_fair.aggregators.stateless import init
 from fedjax_fair.checks import check_choice
-from fedjax_fair.solvers import normalize
+from fedjax_fair.numerics.solvers import normalize
 from fedjax_fair.types import Aggregator, Key, Report, State
 
 STEEPEST = 1e30  # slope that counts; its inverse is a float32 too

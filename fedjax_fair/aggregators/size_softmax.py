@@ -5,7 +5,7 @@ from jax import Array
 
 from fedjax_fair.aggregators.stateless import init
 from fedjax_fair.checks import check_range
-from fedjax_fair.solvers import masked_mean, softmax
+from fedjax_fair.numerics.solvers import masked_mean, softmax
 from fedjax_fair.types import Aggregator, Key, Report, State
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.checks import check_choice, check_range
-from fedjax_fair.solvers import as_floats, centre, masked_mean, softmax, uniform_over
+from fedjax_fair.numerics.solvers import as_floats, centre, masked_mean, softmax, uniform_over
 from fedjax_fair.types import Aggregator, Key, Report
 
 

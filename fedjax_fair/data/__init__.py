@@ -2,7 +2,6 @@
 
 from fedjax_fair.data import partition
 from fedjax_fair.data.federated import FederatedData, Normalizer, Split
-from fedjax_fair.data.sources import load, load_arrays
-from fedjax_fair.data.synthetic import synthetic
+from fedjax_fair.data.sources import load, load_arrays, synthetic
 
 __all__ = ["FederatedData", "Normalizer", "Split", "load", "load_arrays", "partition", "synthetic"]

@@ -9,9 +9,9 @@ import numpy as np
 from jax import Array
 
 from fedjax_fair.checks import check_count
-from fedjax_fair.data.dealing import Partition
 from fedjax_fair.data.normalize import Normalizer, check_normalizer, normalize
 from fedjax_fair.data.partition import blocks, by_client, dirichlet, iid, log_normal, power_law, shards
+from fedjax_fair.data.partition.dealing import Partition
 from fedjax_fair.data.split import Split, append_official, check_clients, check_split, split_clients, table
 from fedjax_fair.data.store import check_finite, check_labels, examples_of, to_store
 

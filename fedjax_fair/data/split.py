@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedjax_fair.data.dealing import apportion
+from fedjax_fair.data.partition.dealing import apportion
 from fedjax_fair.data.store import check_finite, check_labels, examples_of
 
 NO_TEST = (0.9, 0.1, 0.0)  # default split beside official test examples

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedjax_fair.history import History
+from fedjax_fair.engine.history import History
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedjax_fair.checks import check_count
-from fedjax_fair.history import History
+from fedjax_fair.engine.history import History
 from fedjax_fair.plot.style import legend_above, named, new_axes, paper, style
 
 if TYPE_CHECKING:

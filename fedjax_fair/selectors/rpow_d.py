@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fedjax_fair.numerics.solvers import masked_mean, scatter
 from fedjax_fair.selectors.ranking import check_candidates, draw_candidates, top
-from fedjax_fair.solvers import masked_mean, scatter
 from fedjax_fair.types import Context, Key, Report, Selector
 
 

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.checks import check_count, check_range
+from fedjax_fair.numerics.solvers import masked_mean, scatter
 from fedjax_fair.selectors.ranking import top
-from fedjax_fair.solvers import masked_mean, scatter
 from fedjax_fair.types import Context, Key, Report, Selector
 
 FAR = 40.0  # nats: beyond e^40 the bonus is all that counts of an index, and is compared by its logarithm

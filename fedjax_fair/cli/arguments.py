@@ -1,0 +1,195 @@
+"""What the words of the command line mean, and a sentence for those that mean nothing."""
+
+import contextlib
+import dataclasses
+import difflib
+import io
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any, Union
+
+import tyro
+
+COMPLETION = "--tyro-print-completion"
+DEFAULT_RULES = ("fedavg", "fedavg:weighting=uniform", "qfedavg", "afl", "fedmaba", "aaggff_d")
+COMPARE = """Train several rules on the same data, seeds and initial models; print and keep a table.
+
+fedjax-fair compare --resume FOLDER, without another flag, goes on with one that --checkpoint FOLDER kept.
+
+Settings may also come from a file: fedjax-fair compare SETTINGS.toml [flags]. Flags win over the file."""
+SWEEP = """Train one rule at every point of a grid, from every seed; print and keep a row per point.
+
+--grid q=.1,1.,5. lr=.05,.1 takes settings of the rule, and lr, lr_decay, server_lr, epochs, steps, batch_size or
+cohort; where a rule has an lr of its own, that is afl.lr. All numbers with a decimal point go through one compiled
+program; whole numbers and words compile one each. Results are written when all of it is done.
+
+fedjax-fair sweep --resume FOLDER, without another flag, goes on with one that --checkpoint FOLDER kept.
+
+Settings may also come from a file: fedjax-fair sweep SETTINGS.toml [flags]. Flags win over the file."""
+RUN = """Train one rule; print and keep its results.
+
+fedjax-fair run --resume FOLDER, without another flag, goes on with a run that --checkpoint FOLDER kept.
+
+Settings may also come from a file: fedjax-fair run SETTINGS.toml [flags]. Flags win over the file."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Listing:
+    """What rules, selectors, objectives, models and partitions there are."""
+
+    names: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Only these, such as fedmaba; everything by default."""
+    markdown: bool = False
+    """Print the table of the documentation instead."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Reporting:
+    """Turn a results folder into one HTML page with its tables, figures and configuration inside."""
+
+    folder: tyro.conf.Positional[str] = ""
+    """Where results are, such as runs/synthetic-20260101-120000."""
+    out: Path | None = None
+    """The page; by default report.html in the folder."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Reproduction:
+    """Repeat a table or figure of a paper; needs a checkout of the project, where the studies are."""
+
+    study: tyro.conf.Positional[str] = ""
+    """Which, such as fmnist3; --list names them all."""
+    list: bool = False
+    """Print every study, what its full form costs and what results are committed."""
+    quick: bool = False
+    """A form of a minute or two that shows the ordering."""
+    out: Path = Path("runs/reproduce")
+    """Folder for the results, and for what lets a run that was cut off go on."""
+
+
+def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
+    """The settings of the command, and the rules that it names."""
+    from fedjax_fair.checks import check_choice
+    from fedjax_fair.cli.experiment import experiment_class
+    from fedjax_fair.cli.toml import load_toml
+
+    rules_type = Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(
+            help="Rules, as name, name:setting=value,... or with a selector of their own: fedavg@pow_d:d=20; "
+            "your own as file.py:name or module:name"
+        ),
+    ]
+    one_type = Annotated[
+        str, tyro.conf.arg(help="The rule, as name or name:setting=value,...; your own as file.py:name")
+    ]
+    grid_type = Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(help="What varies, as setting=value,value,...; all combinations are trained"),
+    ]
+    classes = {
+        "run": experiment_class("Run", [("aggregator", one_type, "fedavg")], RUN),
+        "compare": experiment_class("Compare", [("algorithms", rules_type, DEFAULT_RULES)], COMPARE),
+        "sweep": experiment_class("Sweep", [("aggregator", one_type, "fedavg"), ("grid", grid_type, ())], SWEEP),
+    }
+    defaults = {name: kind() for name, kind in classes.items()}
+    if len(given) > 1 and given[0] in classes and given[1].endswith(".toml"):
+        defaults[given[0]] = load_toml(Path(given[1]), defaults[given[0]])
+        given = [given[0], *given[2:]]
+    commands = {
+        name: Annotated[kind, tyro.conf.subcommand(name, default=defaults[name])] for name, kind in classes.items()
+    }
+    others: dict[str, Any] = {"list": Listing, "report": Reporting, "reproduce": Reproduction}
+    choice: Any = Union[
+        (*commands.values(), *(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in others.items()))
+    ]
+    if given[:1] == ["--version"]:
+        print(f"fedjax-fair {metadata.version('fedjax-fair')}")
+        sys.exit()
+    if COMPLETION in given:
+        check_choice(COMPLETION.lstrip("-"), (*given, "nothing")[given.index(COMPLETION) + 1], ("bash", "zsh"))
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            experiment: Any = tyro.cli(
+                choice,
+                args=given,
+                prog="fedjax-fair",
+                description="Fair federated learning, simulated fast.",
+                config=(tyro.conf.OmitSubcommandPrefixes,),
+            )
+    except SystemExit as stop:
+        if not stop.code:  # --help and the completion scripts
+            raise
+        explain(given, defaults | {name: kind() for name, kind in others.items()})
+        raise ValueError(sentence(complaint.getvalue())) from None
+    print(complaint.getvalue(), end="", file=sys.stderr)
+    if isinstance(experiment, Listing | Reporting | Reproduction):
+        return experiment, ()
+    return experiment, (experiment.aggregator,) if hasattr(experiment, "aggregator") else experiment.algorithms
+
+
+def explain(given: list[str], defaults: dict[str, Any]) -> None:
+    """Look for what is wrong in a call that could not be read.
+
+    Raises:
+      ValueError: the first wrong command, flag or value, with the nearest right one; nothing where none is found.
+    """
+    from fedjax_fair.checks import check_choice
+    from fedjax_fair.cli.toml import from_words
+
+    if not given:
+        raise ValueError(f"command must be one of {', '.join(defaults)}, got nothing")
+    command = check_choice("command", given[0], defaults)
+    known = flags(defaults[command])
+    uses: list[tuple[str, list[str]]] = [("", [])]
+    for word in given[1:]:
+        if re.match("--?[A-Za-z]", word):
+            flag, equals, value = word.partition("=")
+            uses.append((flag, [value] if equals else []))
+        else:
+            uses[-1][1].append(word)
+    positional = {"list": len(uses[0][1]), "report": 1, "reproduce": 1}.get(command, 0)
+    for stray in uses[0][1][positional:]:
+        if positional:
+            one = {"report": "folder", "reproduce": "study"}[command]
+            raise ValueError(f"{command} takes one {one}, got {' '.join(uses[0][1])}")
+        raise ValueError(f"{command} takes flags, or first a settings file that ends in .toml, got {stray!r}")
+    for flag, words in uses[1:]:
+        plain = flag.replace("_", "-")
+        if plain not in known:
+            near = difflib.get_close_matches(plain.lstrip("-"), [name.lstrip("-") for name in known], n=1)
+            hint = f"did you mean --{near[0]}?" if near else f"fedjax-fair {command} --help lists them all"
+            raise ValueError(f"{command} has no flag {flag}; {hint}")
+        from_words(words, known[plain], flag)
+
+
+def flags(default: Any, prefix: str = "--") -> dict[str, Any]:
+    """Every flag that sets a field of the dataclass instance ``default``, with the field's type."""
+    found: dict[str, Any] = {"--help": bool, "-h": bool}
+    for field in dataclasses.fields(default):
+        if field.name in ("names", "study", "folder"):  # positional
+            continue
+        name, value = field.name.replace("_", "-"), getattr(default, field.name)
+        if dataclasses.is_dataclass(value):
+            found |= flags(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = field.type
+            if isinstance(value, bool):
+                found[f"{prefix}no-{name}"] = bool
+    return found
+
+
+def sentence(box: str) -> str:
+    """The message in tyro's framed complaint, on one line."""
+    inside = []
+    for line in box.splitlines():
+        text = line.strip(" │|")
+        if text[:1] in ("╭", "+"):  # the frame's top, with the title
+            continue
+        if text[:1] in ("─", "╰") or text.startswith(("--- ", "----", "For full helptext")):
+            break
+        inside.append(text)
+    return " ".join(" ".join(inside).split()) or "the command could not be read: see fedjax-fair --help"

@@ -1,0 +1,230 @@
+"""The command line: ``fedjax-fair list | run | compare | sweep | report | reproduce``."""
+
+import dataclasses
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedjax_fair.cli.arguments import Listing, Reporting, Reproduction, read_command
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command. A wrong call ends in one sentence on standard error and exit status 2."""
+    alone = arguments is None  # a process of its own, whose JAX nobody else has settled
+    if alone:
+        keep_programs()
+    try:
+        act(sys.argv[1:] if arguments is None else list(arguments), alone)
+        sys.stdout.flush()
+    except KeyboardInterrupt as stop:
+        print(f"fedjax-fair: {str(stop) or 'stopped'}", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # "fedjax-fair list | head": the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def act(given: list[str], alone: bool = False) -> None:
+    """Do what the words of the command line say; a wrong one ends in a sentence and exit status 2."""
+    try:
+        words, going_on = resumed(given)
+        experiment, rules = read_command(words)
+        if isinstance(experiment, Listing):
+            show_list(experiment)
+            return
+        if isinstance(experiment, Reporting):
+            write_report(experiment)
+            return
+        if isinstance(experiment, Reproduction):
+            reproduce(experiment)
+            return
+        if alone:
+            split_cpu(experiment.devices)
+        from fedjax_fair.cli.train import train, train_grid
+
+        plan, folder = set_up(experiment, rules, going_on, words[0])
+        (train_grid if words[0] == "sweep" else train)(plan, folder, ["fedjax-fair", *given])
+    except ValueError as error:
+        print(f"fedjax-fair: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt as stop:
+        if not str(stop):  # before the first checkpoint, or without any
+            raise
+        kept = getattr(experiment, "checkpoint", None)
+        again = "the same command" if kept is None else f"fedjax-fair {words[0]} --resume {shlex.quote(str(kept))}"
+        raise KeyboardInterrupt(f"{stop}; go on with: {again}") from None
+
+
+def resumed(given: list[str]) -> tuple[list[str], bool]:
+    """The words that ``run --resume FOLDER`` stands for, and whether it was that.
+
+    Raises:
+      ValueError: ``--resume`` with anything else, or a folder that no run left behind.
+    """
+    given = [piece for word in given for piece in (word.split("=", 1) if word.startswith("--resume=") else [word])]
+    if "--resume" not in given:
+        return given, False
+    if len(given) != 3 or given[0] not in TRAINING or given[1] != "--resume":
+        usage = f"{given[0] if given[0] in TRAINING else 'run'} --resume FOLDER"
+        raise ValueError(f"resume takes a folder and no other flag, {usage}, got {shlex.join(given)}")
+    folder = Path(given[2])
+    try:
+        text = (folder / RESUME).read_text()
+    except OSError as error:
+        raise ValueError(f"resume {folder} is not a folder that --checkpoint left behind: no {RESUME}") from error
+    try:
+        left = json.loads(text)
+        command, out = left["command"], left["out"]
+    except (ValueError, KeyError, TypeError):
+        command, out = None, None
+    if command not in TRAINING or not isinstance(out, str):
+        raise ValueError(f"resume {folder} holds a damaged {RESUME}: it must name the command and the folder out")
+    return [command, str(folder / "config.toml"), "--checkpoint", str(folder), "--out", out, "--overwrite"], True
+
+
+def keep_programs() -> None:
+    """Keep compiled programs in the user's cache directory: the same call starts at once the next time.
+
+    ``$JAX_COMPILATION_CACHE_DIR`` names another place, and ``JAX_ENABLE_COMPILATION_CACHE=0`` keeps nothing.
+    """
+    import jax
+
+    from fedjax_fair.data.cache import directory
+
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", str(directory() / "programs"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def split_cpu(devices: int) -> None:
+    """Make as many devices of the CPU, at most one per core: without an accelerator it is one device otherwise.
+
+    ``$XLA_FLAGS`` or ``$JAX_NUM_CPU_DEVICES`` decide, where they say a number.
+    """
+    import jax
+
+    flags = os.environ.get("XLA_FLAGS", "")
+    if devices < 2 or "xla_force_host_platform_device_count" in flags or "JAX_NUM_CPU_DEVICES" in os.environ:
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    jax.config.update("jax_num_cpu_devices", min(devices, cores))
+
+
+TRAINING = ("run", "compare", "sweep")
+RESUME = "resume.json"
+"""In a checkpoint folder, beside config.toml: the command, and the folder of its results."""
+
+
+def set_up(
+    experiment: Any, rules: tuple[str, ...], going_on: bool = False, command: str = "run"
+) -> tuple[Any, Path]:
+    """Check everything, build the simulations, claim the results folder and that of the checkpoints."""
+    from fedjax_fair.cli.plan import prepare, prepare_sweep, without_effect
+    from fedjax_fair.cli.toml import dump_toml
+    from fedjax_fair.engine.files import to_json, write_atomically
+    from fedjax_fair.results.folder import claim_folder, new_folder
+
+    plan: Any
+    if command == "sweep":
+        plan = prepare_sweep(experiment, experiment.aggregator, experiment.grid)
+    else:
+        plan = prepare(experiment, rules)
+    keep = experiment.checkpoint
+    if keep is not None and not going_on and (keep / RESUME).exists():
+        raise ValueError(
+            f"checkpoint {keep} already holds a run: go on with fedjax-fair {command} --resume "
+            f"{shlex.quote(str(keep))}, "
+            "or name another folder"
+        )
+    if keep is not None:
+        claim_folder(keep, overwrite=True, name="checkpoint")
+    if experiment.out is None:
+        folder = new_folder(Path("runs") / f"{experiment.dataset}-{time.strftime('%Y%m%d-%H%M%S')}")
+    else:
+        folder = claim_folder(experiment.out, experiment.overwrite)
+    unused = without_effect(experiment, rules, plan.points if command == "sweep" else ())
+    for setting, reason in () if experiment.quiet else unused:
+        print(f"fedjax-fair: {setting} has no effect: {reason}", file=sys.stderr)
+    cohort = plan.cohort if isinstance(plan.cohort, int) else experiment.cohort
+    kept = dataclasses.replace(
+        experiment, out=None, overwrite=False, quiet=False, json=False, checkpoint=None, cohort=cohort
+    )
+    write_atomically(folder / "config.toml", dump_toml(dataclasses.replace(kept, checkpoint_every=None)))
+    if keep is not None and not going_on:
+        write_atomically(keep / "config.toml", dump_toml(kept))
+        write_atomically(keep / RESUME, to_json({"command": command, "out": str(folder.absolute())}))
+    return plan, folder
+
+
+def show_list(listing: Listing) -> None:
+    """Print the cards of the registry: what each factory does, optimises, reads, its settings and its source.
+
+    Raises:
+      ValueError: a name that is not in the registry.
+    """
+    from rich.console import Console
+
+    from fedjax_fair.checks import check_choice
+    from fedjax_fair.cli.components import DATASETS
+    from fedjax_fair.registry import cards
+
+    if listing.markdown:
+        if listing.names:
+            raise ValueError(f"markdown prints every table and takes no names, got {' '.join(listing.names)}")
+        print(cards.as_markdown(), end="")
+        return
+    known = [name for group in cards.GROUPS.values() for name in group]
+    for name in listing.names:
+        check_choice("name", name, known)
+    width = min(Console().width, 110)
+    for title, group in cards.GROUPS.items():
+        asked = [factory for name, factory in group.items() if not listing.names or name in listing.names]
+        if asked:
+            print(f"{title}\n" + "\n".join(cards.as_text(cards.card(factory), width) for factory in asked) + "\n")
+    if not listing.names:
+        print(f"Datasets: {', '.join(DATASETS)}")
+
+
+def write_report(asked: Reporting) -> None:
+    """Write the page of a results folder.
+
+    Raises:
+      ValueError: no folder named, no results in it, or a page that cannot be written.
+    """
+    from fedjax_fair.results.report import report
+
+    if not asked.folder:
+        raise ValueError("report takes a folder of results, such as one under runs/, got nothing")
+    print(f"Report in {report(Path(asked.folder), asked.out)}")
+
+
+def reproduce(asked: Reproduction) -> None:
+    """Repeat a study of ``benchmarks/papers``, or list them all.
+
+    Raises:
+      ValueError: no checkout to take it from, an unknown study, or data that it lacks.
+    """
+    from fedjax_fair.checks import check_choice
+
+    roots = [Path(__file__).parents[1], Path.cwd()]
+    root = next((root for root in roots if (root / "benchmarks" / "papers" / "studies.py").exists()), None)
+    if root is None:
+        raise ValueError("reproduce needs a checkout of the project: there is no benchmarks/papers here")
+    sys.path.insert(0, str(root))
+    from benchmarks.papers.studies import STUDIES, listing
+    from benchmarks.papers.studies import reproduce as repeat
+
+    if asked.list:
+        print(listing())
+        return
+    if not asked.study:
+        raise ValueError("reproduce takes a study, such as fmnist3, got nothing; --list names them all")
+    check_choice("study", asked.study, STUDIES)
+    if asked.out.exists() and not asked.out.is_dir():
+        raise ValueError(f"out must be a folder, got the file {asked.out}")
+    print(f"Results in {repeat(asked.study, asked.quick, asked.out)}", file=sys.stderr)

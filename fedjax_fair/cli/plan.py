@@ -1,0 +1,230 @@
+"""From settings to simulations: every choice checked before any training starts."""
+
+import dataclasses
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+import numpy as np
+import optax
+
+from fedjax_fair import registry
+from fedjax_fair.checks import check_choice, check_count, check_range
+from fedjax_fair.cli import components as parts
+from fedjax_fair.cli.experiment import Experiment, factories, settings_for
+from fedjax_fair.cli.rule_syntax import Entry, parse, parse_axis, parse_rule
+from fedjax_fair.data import FederatedData
+from fedjax_fair.engine.devices import as_mesh
+from fedjax_fair.engine.grid import extremes
+from fedjax_fair.engine.simulation import simulation
+from fedjax_fair.local.sgd import LocalSGD, local_sgd
+from fedjax_fair.models import Model
+from fedjax_fair.registry.plugins import blamed
+from fedjax_fair.robustness.availability import always, bernoulli
+from fedjax_fair.robustness.faults import Fault
+from fedjax_fair.types import Aggregator, Method, Simulation
+
+
+class Ground(NamedTuple):
+    """What all simulations of an experiment share."""
+
+    experiment: Experiment
+    data: FederatedData
+    model_name: str
+    model: Model
+    faults: list[Fault]
+    honest: np.ndarray | None
+    """bool[N]: the clients to judge by; None for all."""
+    defended: Callable[[Any], Any]
+    """What the defence makes of a rule."""
+    transform: optax.GradientTransformation
+    """What the defence does before the server's optimiser."""
+
+
+class Plan(NamedTuple):
+    """An experiment ready to run."""
+
+    ground: Ground
+    cohort: int
+    simulations: dict[str, Simulation]
+    """By the rule as the user wrote it, such as "fedmaba" or "fedmaba:alpha=0.8"."""
+
+
+class Grid(NamedTuple):
+    """A sweep ready to run: the arguments of ``ff.sweep``."""
+
+    ground: Ground
+    cohort: int | str
+    """Clients a round; or the values of it that the grid has."""
+    build: Callable[..., Simulation]
+    points: dict[str, list[Any]]
+
+
+SWEPT = ("lr", "lr_decay", "server_lr", "epochs", "steps", "batch_size", "cohort")
+"""Settings of the experiment that a grid may vary, beside those of the rule."""
+
+
+def prepare(experiment: Experiment, rules: tuple[str, ...]) -> Plan:
+    """Build data, model and one simulation per rule.
+
+    Raises:
+      ValueError: whatever does not fit, in one sentence.
+    """
+    if not rules:
+        raise ValueError("algorithms needs at least one rule, such as fedavg")
+    doubles = [rule for rule in rules if rules.count(rule) > 1]
+    if doubles:
+        raise ValueError(f"algorithms names {doubles[0]!r} twice")
+    entries = {text: parse_rule(text) for text in rules}
+    ground = lay_ground(experiment, list(entries.values()))
+    simulations = {text: simulate(ground, experiment, entry) for text, entry in entries.items()}
+    return Plan(ground, cohort_of(experiment, ground.data), simulations)
+
+
+def prepare_sweep(experiment: Experiment, rule: str, grid: tuple[str, ...]) -> Grid:
+    """Build data and model, and what makes a simulation of a point of the grid.
+
+    Raises:
+      ValueError: whatever does not fit, in one sentence.
+    """
+    entry, points = parse_rule(rule), {}
+    for text in grid:
+        name, values = parse_axis(text, entry.rule, SWEPT)
+        if name in points:
+            raise ValueError(f"grid names {name!r} twice")
+        if name not in SWEPT and name.removeprefix(f"{entry.rule}.") in entry.settings:
+            raise ValueError(f"{name} is either in grid or in aggregator, got both {text!r} and {rule!r}")
+        points[name] = values
+    if not points:
+        raise ValueError("grid needs a setting and its values, such as --grid q=.1,1.,5., got nothing")
+    as_mesh(experiment.devices)
+    ground = lay_ground(experiment, [entry._replace(settings=entry.settings | own(points, entry.rule, first=True))])
+
+    def build(**point: Any) -> Simulation:
+        theirs = {name: value for name, value in point.items() if name in SWEPT}
+        mine = entry._replace(settings=entry.settings | own(point, entry.rule))
+        # The devices are for the runs.
+        return simulate(ground, dataclasses.replace(experiment, **theirs, devices=1), mine)
+
+    for point in extremes(points):
+        build(**point)
+    sizes = points.get("cohort", [cohort_of(experiment, ground.data)])
+    return Grid(ground, sizes[0] if len(sizes) == 1 else ", ".join(map(str, sizes)), build, points)
+
+
+def own(point: dict[str, Any], rule: str, first: bool = False) -> dict[str, Any]:
+    """The settings of a point that are the rule's; the first value of each where the point is a whole grid."""
+    mine = {name.removeprefix(f"{rule}."): value for name, value in point.items() if name not in SWEPT}
+    return {name: value[0] for name, value in mine.items()} if first else mine
+
+
+def lay_ground(experiment: Experiment, entries: list[Entry]) -> Ground:
+    """Check the settings, cheap things first, and build what all simulations share.
+
+    Raises:
+      ValueError: whatever does not fit, in one sentence.
+    """
+    for name in ("rounds", "seeds", "eval_every"):
+        check_count(name, getattr(experiment, name))
+    for name in ("clients", "cohort"):
+        if getattr(experiment, name) is not None:
+            check_count(name, getattr(experiment, name))
+    check_range("lr", experiment.lr, 0, open_low=True)  # before the rules that make a default of it
+    for entry in entries:
+        rule_of(experiment, entry)
+        parts.build_selector(experiment, experiment.cohort or 1, entry)
+    trainer_of(experiment)
+    check_choice("model", experiment.model, ("auto", *registry.MODELS))
+    check_range("server_lr", experiment.server_lr, 0, open_low=True)
+    data = parts.build_data(experiment)
+    cohort_of(experiment, data)
+    if experiment.checkpoint_every is not None:
+        check_count("checkpoint_every", experiment.checkpoint_every)
+        if experiment.checkpoint is None:
+            raise ValueError("checkpoint_every needs checkpoint, a folder, got none")
+    data, faults, honest = parts.build_faults(experiment, data)
+    defended, transform = parts.build_defence(experiment)
+    check_range("available", experiment.available, 0, 1, open_low=True)
+    return Ground(experiment, data, *parts.build_model(experiment, data), faults, honest, defended, transform)
+
+
+def simulate(ground: Ground, experiment: Experiment, entry: Entry) -> Simulation:
+    """The simulation of one rule; the numbers of ``experiment`` and ``entry`` may be traced."""
+    check_range("server_lr", experiment.server_lr, 0, open_low=True)
+    rule, trainer = rule_of(experiment, entry), trainer_of(experiment)
+    selector = parts.build_selector(experiment, cohort_of(experiment, ground.data), entry)
+    available = always if experiment.available == 1 else bernoulli(experiment.available)
+    with blamed(entry.rule):
+        return simulation(
+            ground.model,
+            ground.data,
+            aggregator=ground.defended(rule),
+            trainer=trainer,
+            selector=selector,
+            server_optimizer=optax.chain(ground.transform, optax.sgd(experiment.server_lr)),
+            available=available,
+            faults=ground.faults,
+            evaluate=(experiment.evaluate,),
+            precision=experiment.precision,
+            devices=experiment.devices,
+        )
+
+
+def rule_of(experiment: Experiment, entry: Entry) -> Aggregator | Method:
+    """The rule that an entry names, its settings over those of the experiment's own group."""
+    settings = parts.settings_of_factory(experiment, entry.rule) | entry.settings
+    with blamed(entry.rule):
+        return registry.make_rule(entry.rule, settings, learning_rate=experiment.lr)
+
+
+def trainer_of(experiment: Experiment) -> LocalSGD:
+    """The clients' SGD."""
+    for name in ("lr", "lr_decay"):
+        check_range(name, getattr(experiment, name), 0, open_low=True)
+    decay = experiment.lr_decay
+    return local_sgd(
+        optax.sgd(experiment.lr),
+        epochs=experiment.epochs,
+        steps=experiment.steps,
+        batch_size=experiment.batch_size,
+        schedule=None if isinstance(decay, (int, float)) and decay == 1 else lambda r: decay**r,
+        objective=parts.build_objective(experiment),
+    )
+
+
+def cohort_of(experiment: Experiment, data: FederatedData) -> int:
+    """Clients per round: as given, else 10, or all where there are fewer."""
+    cohort = min(10, data.n_clients) if experiment.cohort is None else check_count("cohort", experiment.cohort)
+    if cohort > data.n_clients:
+        raise ValueError(f"cohort must be from 1 to the {data.n_clients} clients, got {cohort}")
+    return cohort
+
+
+def without_effect(
+    experiment: Experiment, rules: tuple[str, ...], points: Collection[str] = ()
+) -> list[tuple[str, str]]:
+    """Settings that differ from their defaults but are not used, each with the reason; ``points`` varies some."""
+    images, entries = experiment.dataset in parts.IMAGES, [parse_rule(rule) for rule in rules]
+    used = {entry.rule for entry in entries} | {
+        entry.selector or parse(experiment.selector, "selector")[0] for entry in entries
+    }
+    used |= {experiment.dataset, experiment.objective}
+    used |= {experiment.partition} if images else set()
+    used |= set(registry.MODELS) if experiment.model == "auto" else {experiment.model}
+    default, found = type(experiment)(), []
+    for group in (field.name for field in dataclasses.fields(experiment) if field.name in factories()):
+        before = dataclasses.asdict(getattr(default, group))
+        for name, value in settings_for(experiment, group).items():
+            if group not in used and value != before[name]:
+                found.append((f"{group}.{name}", f"this run has no {group}"))
+    for point in points:
+        group = "" if point in SWEPT else entries[0].rule
+        given, usual = (getattr(settings, group, None) if group else settings for settings in (experiment, default))
+        name = point.removeprefix(f"{group}.")
+        if given is not None and getattr(given, name) != getattr(usual, name):
+            found.append((f"{group}.{name}".lstrip("."), "the grid varies it"))
+    for setting in ("fault",) if experiment.liars == 0 else ():
+        if getattr(experiment, setting) != getattr(default, setting):
+            found.append((setting, "this run has no liars"))
+    if not images and experiment.partition != default.partition:
+        found.append(("partition", f"{experiment.dataset} has clients of its own"))
+    return found

@@ -1,0 +1,94 @@
+"""``name:setting=value,...``: how rules, selectors, faults and defences are named on the command line."""
+
+import ast
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from fedjax_fair import registry
+from fedjax_fair.checks import check_choice, lookup
+from fedjax_fair.registry.plugins import NAMED
+
+
+class Entry(NamedTuple):
+    """What ``rule:setting=value,...@selector:setting=value,...`` names; the second half may be missing."""
+
+    rule: str
+    settings: dict[str, Any]
+    selector: str | None
+    selector_settings: dict[str, Any]
+
+
+def parse_rule(text: str) -> Entry:
+    """Read ``name`` or ``name:setting=value,...``, either followed by ``@selector`` of the same form or not.
+
+    A rule of the user's own is ``file.py:name`` or ``module:name`` instead of ``name``.
+
+    Raises:
+      ValueError: not of this form.
+    """
+    rule, at, selector = text.partition("@")
+    if at and not (rule and selector and "@" not in selector):
+        raise ValueError(f"algorithms takes rule@selector, got {text!r}")
+    mine = NAMED.match(rule)
+    if mine and mine["place"] not in registry.AGGREGATORS:
+        settings = parse(f"{mine['rule']}{rule[mine.end() :]}")[1]
+        return Entry(mine[0], settings, *(parse(selector) if at else (None, {})))
+    return Entry(*parse(rule), *(parse(selector) if at else (None, {})))
+
+
+def parse(text: str, flag: str = "algorithms") -> tuple[str, dict[str, Any]]:
+    """Read ``name`` or ``name:setting=value,...``."""
+    name, colon, rest = text.partition(":")
+    settings = {}
+    for piece in rest.split(",") if colon else ():
+        key, equals, value = piece.partition("=")
+        if not (equals and key.strip() and value.strip()):
+            raise ValueError(f"{flag} takes name or name:setting=value,..., got {text!r}")
+        if key.strip().replace("-", "_") in settings:
+            raise ValueError(f"{flag} gives {key.strip()!r} twice, in {text!r}")
+        settings[key.strip().replace("-", "_")] = literal(value.strip())
+    return name, settings
+
+
+def literal(text: str) -> Any:
+    """A Python number, truth value or None; else the word itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text  # a word, such as weibull
+
+
+def named(flag: str, text: str, table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """``name:setting=value,...`` of a table's factory; a first argument that is no setting the experiment gives."""
+    name, settings = parse(text, flag)
+    known = [s for s in registry.settings_of(lookup(flag, name, table)) if s not in ("who", "rule", "data")]
+    for setting in settings:
+        if not known:
+            raise ValueError(f"{name} takes no settings, got {setting!r}")
+        check_choice(f"setting of {name}", setting, known)
+    return name, settings
+
+
+def parse_axis(text: str, rule: str, others: Collection[str]) -> tuple[str, list[Any]]:
+    """Read ``setting=value,value,...`` of a grid: a setting of the rule, or one of ``others``.
+
+    Where both have it, the rule's is ``rule.setting``, as among the flags: ``afl.lr``; else ``rule.`` is dropped.
+
+    Raises:
+      ValueError: not of this form, no such setting, or a value twice.
+    """
+    name, equals, rest = text.partition("=")
+    words = [word.strip() for word in rest.split(",")]
+    if not (name.strip() and equals and all(words)):
+        raise ValueError(f"grid takes setting=value,value,..., got {text!r}")
+    owner, dot, setting = name.strip().rpartition(".")
+    setting, mine = setting.replace("-", "_"), registry.settings_of(registry.rule_factory(rule))
+    known = [*others, *(f"{rule}.{key}" if key in others else key for key in mine)]
+    if dot:
+        qualified = f"{owner}.{setting}"
+        setting = setting if owner == rule and setting in mine and setting not in others else qualified
+    values = [literal(word) for word in words]
+    doubles = [word for word, value in zip(words, values) if values.count(value) > 1]
+    if doubles:
+        raise ValueError(f"grid gives {setting} the value {doubles[0]} twice, in {text!r}")
+    return check_choice("setting in grid", setting, known), values

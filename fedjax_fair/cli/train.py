@@ -1,0 +1,109 @@
+"""What ``run``, ``compare`` and ``sweep`` do once everything is checked: train, write, print."""
+
+import json
+import math
+import re
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fedjax_fair.cli.plan import Grid, Plan
+from fedjax_fair.engine.history import History
+from fedjax_fair.engine.run import run
+from fedjax_fair.engine.sweep import sweep
+from fedjax_fair.results.folder import about, write, write_plots
+from fedjax_fair.results.table import left_out, table
+
+Runs = dict[str, list[History]]
+
+
+def train(plan: Plan, folder: Path, command: list[str]) -> None:
+    """Run every rule on every seed; what is finished is on disk before the next rule starts."""
+    experiment, notes, header = plan.ground.experiment, notes_of(plan), header_of(plan, command)
+    seeds, keep = experiment.seeds, experiment.checkpoint
+    runs: Runs = {}
+    for rule, sim in plan.simulations.items():
+        start, histories = time.perf_counter(), []
+        for seed in range(seeds):
+            place = keep and keep / re.sub(r"[^\w.,=@-]+", "_", f"{len(runs)}-{rule}") / f"seed-{seed}"
+            _, history = run(
+                sim,
+                seed,
+                experiment.rounds,
+                eval_every=experiment.eval_every,
+                progress=shows_progress(plan) and f"{rule}, seed {seed + 1} of {seeds}",
+                checkpoint=place,
+                every=experiment.checkpoint_every,
+            )
+            histories.append(history)
+        runs[rule] = histories
+        write(folder, runs, header, plan.ground.honest)
+        seconds = time.perf_counter() - start
+        notes.print(f"{rule}: {seeds} x {experiment.rounds} rounds in {seconds:.1f} s{left_out(histories)}")
+    finish(plan, folder, runs, notes)
+
+
+def train_grid(plan: Grid, folder: Path, command: list[str]) -> None:
+    """Play every point of the grid from every seed, together."""
+    experiment, notes, start = plan.ground.experiment, notes_of(plan), time.perf_counter()
+    points, seeds = math.prod(map(len, plan.points.values())), experiment.seeds
+    swept = sweep(
+        plan.build,
+        plan.points,
+        seeds=seeds,
+        rounds=experiment.rounds,
+        eval_every=experiment.eval_every,
+        progress=shows_progress(plan) and f"{points} points x {seeds} seeds",
+        devices=experiment.devices,
+        checkpoint=experiment.checkpoint,
+        every=experiment.checkpoint_every,
+    )
+    write(folder, swept.runs, header_of(plan, command), plan.ground.honest)
+    seconds = time.perf_counter() - start
+    notes.print(f"{points} points x {seeds} seeds x {experiment.rounds} rounds in {seconds:.1f} s")
+    for point, histories in swept.runs.items():
+        if failed := left_out(histories):
+            notes.print(f"{point}{failed}")
+    finish(plan, folder, swept.runs, notes)
+
+
+def notes_of(plan: Plan | Grid) -> Console:
+    """Where remarks go; the first says what is trained on."""
+    experiment, data = plan.ground.experiment, plan.ground.data
+    notes = Console(stderr=True, highlight=False, soft_wrap=True, quiet=experiment.quiet)
+    notes.print(
+        f"{experiment.dataset}: {data.n_clients} clients, {plan.cohort} a round, {int(data.sizes.sum())} "
+        f"training examples, {plan.ground.model_name}"
+    )
+    return notes
+
+
+def shows_progress(plan: Plan | Grid) -> bool:
+    """Whether somebody is there to see a bar."""
+    return sys.stderr.isatty() and not plan.ground.experiment.quiet
+
+
+def header_of(plan: Plan | Grid, command: list[str]) -> dict[str, Any]:
+    """What a reader needs to repeat the results."""
+    settings = {"model": plan.ground.model_name, "cohort": plan.cohort}
+    return about(shlex.join(command)) | settings | {"precision": plan.ground.experiment.precision}
+
+
+def finish(plan: Plan | Grid, folder: Path, runs: Runs, notes: Console) -> None:
+    """Print the table, or the summary as JSON; draw the figures."""
+    experiment, honest = plan.ground.experiment, plan.ground.honest
+    if experiment.json:
+        print(json.dumps({"folder": str(folder), **json.loads((folder / "summary.json").read_text())}, indent=2))
+    else:
+        print(table(runs, honest))
+    if honest is not None and not (experiment.json or experiment.quiet):
+        print(f"Judged by the {int(honest.sum())} honest clients; {int((~honest).sum())} do {experiment.fault}.")
+    write_plots(folder, runs, honest)
+    notes.print(f"Results in {folder}")
+    if experiment.evaluate == "validation" and isinstance(plan, Grid):
+        chosen = f"{shlex.quote(str(folder / 'config.toml'))} --grid NAME=VALUE ..."
+        notes.print(f"To quote the test split of a point: fedjax-fair sweep {chosen} --evaluate test --out FOLDER")

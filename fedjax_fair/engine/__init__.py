@@ -1,0 +1,1 @@
+"""The engine: one round as a pure function, many rounds in one program, and what a run leaves behind."""

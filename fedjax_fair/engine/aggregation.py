@@ -1,0 +1,141 @@
+"""How a cohort's updates become one step of the server: weighed when all are there, or added up as they come.
+
+A rule that reads what training reveals, such as the updates' Gram matrix, needs every update kept until it has
+spoken. Any other rule can speak first; then each update goes into one sum as soon as its client has trained.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+from jax.sharding import Mesh
+
+from fedjax_fair.data import FederatedData
+from fedjax_fair.engine.checks import check_weights
+from fedjax_fair.engine.components import Components
+from fedjax_fair.engine.devices import gather, share
+from fedjax_fair.engine.failures import drop_coefficients, drop_failures, finite, silence, zeroed
+from fedjax_fair.engine.signals import gram
+from fedjax_fair.engine.training import Sent, no_sum, weighted_sum
+from fedjax_fair.robustness.faults import Fault, misreport
+from fedjax_fair.types import Key, Params, Report, SimState, State
+
+REVEALED = frozenset(["train_loss", "train_loss_std", "gram", "updates"])
+"""The signals that are known after training only."""
+
+Judge = Callable[[Report], tuple[Report, Array, State]]
+"""``report -> (report of those who got a coefficient, coef f[S], the rule's next state)``."""
+
+
+def before_training(ids: Array, n: Array, active: Array, loss: Array, accuracy: Array, params: Params) -> Report:
+    """A report in which all that training would reveal is 0."""
+    slots, zero = ids.shape[0], jnp.zeros_like(loss)
+    updates = jax.tree.map(lambda w: jnp.zeros((slots, *w.shape), w.dtype), params)
+    return Report(ids, n, active, loss, zero, zero, accuracy, jnp.zeros((slots, slots), loss.dtype), updates)
+
+
+def after_training(
+    report: Report, sent: Sent, faults: Sequence[Fault], key: Key, mesh: Mesh | None
+) -> tuple[Report, Params, Array]:
+    """The report with what training reveals, the updates of this device as they arrive, and whose are finite."""
+    # What nobody reads of this is not gathered, nor is a Gram matrix made of it: the compiler drops it.
+    trace, updates, arrived = gather((sent.trace, sent.update, sent.arrived), report.ids.shape[0], mesh)
+    report = report._replace(train_loss=trace.loss, train_loss_std=trace.loss_std, updates=updates)
+    mine = sent.update
+    if faults:
+        report = misreport(report, faults, key)
+        arrived = finite(report.updates)
+        mine = zeroed(*share((report.updates, arrived), mesh))
+    return report._replace(gram=gram(report.updates, mesh)), mine, arrived
+
+
+def train_and_weigh(
+    parts: Components, state: SimState, data: FederatedData, report: Report, train: Key, weigh: Key, fault: Key
+) -> tuple[Report, Array, State, Params]:
+    """``(report, coef f[S], the rule's next state, this device's sum_k coef_k update_k)`` of a cohort.
+
+    ``report`` is what is known before training; the keys are those of training, of the rule and of the faults.
+    """
+    cohort, mesh = parts.selector.cohort, parts.mesh
+
+    def judge(report: Report) -> tuple[Report, Array, State]:
+        coef, memory = check_weights(parts.weigh(state.aggregator, report, weigh), cohort, state.aggregator)
+        return *drop_coefficients(report, coef), memory
+
+    local = (state.params, data, share(report.ids, mesh, "edge"), train, state.round)
+    summed = parts.training.summed
+    if summed is None or not REVEALED.isdisjoint(parts.reads):
+        sent = parts.training.stacked(*local)
+        report, updates, arrived = after_training(report, sent, parts.faults, fault, mesh)
+        report, coef, memory = judge(drop_failures(report, parts.reads, arrived))
+        mine = share(coef, mesh)
+        return report, coef, memory, jax.tree.map(lambda u: weighted_sum(mine, u), updates)
+
+    def train_and_add(coef: Array) -> tuple[Params, Array]:
+        total, arrived = summed(*local, share(coef, mesh))
+        return total, gather(arrived, cohort, mesh)
+
+    report = drop_failures(report, parts.reads, report.active)
+    return weigh_first(report, judge, train_and_add, state.aggregator, state.params)
+
+
+class Try(NamedTuple):
+    """A cohort's training, and what the rule had said before."""
+
+    there: Array
+    """bool[S]: whose updates were finite, of those whom the rule had heard."""
+    failed: Array
+    """bool[]: whether there were others."""
+    active: Array
+    """bool[S]: who got a coefficient."""
+    coef: Array
+    state: State
+    total: Params
+
+
+def weigh_first(
+    report: Report,
+    judge: Judge,
+    train: Callable[[Array], tuple[Params, Array]],
+    state: State,
+    params: Params,
+) -> tuple[Report, Array, State, Params]:
+    """``(report, coef f[S], state, sum_k coef_k update_k)`` of a rule that reads nothing of REVEALED.
+
+    ``train`` goes from coefficients to that sum and to whose updates were finite, bool[S]. Where one was not, the
+    client is silenced, and all train again: the rule's other coefficients may depend on it.
+    """
+
+    def attempt(before: Try) -> Try:
+        heard, coef, after = judge(silence(report, before.there))
+        total, arrived = train(coef)
+        return Try(before.there & arrived, (before.there & ~arrived).any(), heard.active, coef, after, total)
+
+    coef = jax.eval_shape(judge, report)[1]
+    start = Try(
+        report.active, jnp.array(True), report.active, jnp.zeros(coef.shape, coef.dtype), state, no_sum(params)
+    )
+    last = jax.lax.while_loop(lambda before: before.failed, attempt, start)
+    return silence(report, last.active), last.coef, last.state, last.total
+
+
+def serve(
+    update: Callable[..., tuple[Params, Any]],
+    state: SimState,
+    total: Params,
+    report: Report,
+    coef: Array,
+    key: Key,
+) -> tuple[Params, Any]:
+    """``(params, optimiser's state)`` after the server's step; where nobody reports, those of before.
+
+    ``update`` is the server optimiser's; its gradient is ``-total``, where ``total = sum_k coef_k update_k``.
+    """
+    gradient = jax.tree.map(lambda sum, w: -sum.astype(w.dtype), total, state.params)
+    moved, after = update(gradient, state.server, state.params, report=report, coef=coef, key=key)
+    anybody = report.active.any()
+    moved_on, before = (optax.apply_updates(state.params, moved), after), (state.params, state.server)
+    return jax.tree.map(lambda new, old: jnp.where(anybody, new, old), moved_on, before)

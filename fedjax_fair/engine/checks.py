@@ -1,0 +1,174 @@
+"""What ``simulation`` checks before anything is compiled, and the form of what a user's parts return."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from fedjax_fair.checks import check_choice
+from fedjax_fair.data import FederatedData
+from fedjax_fair.engine.signals import PerExample
+from fedjax_fair.models import Model, losses
+from fedjax_fair.reads import toy_report
+from fedjax_fair.robustness.availability import PerClient
+from fedjax_fair.types import Aggregator, Context, Params, Selector, Trace
+
+
+def check_types(data: Any, server_optimizer: Any, loss: Any, metric: Any, deploy: Any) -> None:
+    """What would otherwise fail deep inside JAX or optax."""
+    if not isinstance(data, FederatedData):
+        raise ValueError(f"data must be a FederatedData, such as ff.data.synthetic(), got {type(data).__name__}")
+    if server_optimizer is not None and not isinstance(server_optimizer, optax.GradientTransformation):
+        raise ValueError(
+            f"server_optimizer must be an optax optimiser, such as optax.sgd(1.), got {server_optimizer!r}"
+        )
+    for name, function in (("loss", loss), ("metric", metric)):
+        if not callable(function):
+            raise ValueError(f"{name} must be a function of outputs and labels, got {function!r}")
+    if deploy is not None and not callable(deploy):
+        raise ValueError(f"deploy must be a function of the state, such as ff.averaged, got {deploy!r}")
+
+
+def check_federation(selector: Selector, available: Any, n_clients: int) -> None:
+    """The selector and the availability are made for so many clients."""
+    check_cohort(selector, n_clients)
+    check_select(selector, n_clients)
+    check_available(available, n_clients)
+
+
+def check_cohort(selector: Selector, n_clients: int) -> None:
+    """A selector cannot fill more slots than there are clients."""
+    if not isinstance(selector, Selector):
+        raise ValueError(f"selector must be a Selector, such as ff.uniform(10), got {type(selector).__name__}")
+    if not 1 <= selector.cohort <= n_clients:
+        raise ValueError(f"the cohort m must be from 1 to the {n_clients} clients, got {selector.cohort}")
+
+
+def check_available(available: Any, n_clients: int) -> None:
+    """An availability answers for N clients: one bool for each id."""
+    if not callable(available):
+        raise ValueError(f"available must be a function, such as ff.availability.bernoulli(.8), got {available!r}")
+    if isinstance(available, PerClient) and available.n_clients != n_clients:
+        raise ValueError(f"available is made for {available.n_clients} clients, got a federation of {n_clients}")
+    round, ids = jnp.zeros((), jnp.int32), jnp.arange(n_clients)
+    try:
+        answer = jax.eval_shape(lambda *asked: available(*asked), jax.random.key(0), round, ids)
+    except TypeError as error:
+        name = getattr(available, "__name__", available)
+        raise ValueError(
+            f"available must be a function (key, round, ids) -> bool[K], such as ff.availability.bernoulli(.8), "
+            f"got {name}: {error}"
+        ) from error
+    if answer.shape != (n_clients,) or answer.dtype != bool:
+        raise ValueError(
+            f"available must return bool[K] for ids [K], got {answer.dtype}{list(answer.shape)} for {n_clients} ids"
+        )
+
+
+def check_splits(evaluate: Sequence[str], data: FederatedData) -> tuple[str, ...]:
+    """The splits to evaluate on, each known and not empty."""
+    if not isinstance(evaluate, (list, tuple)) or not evaluate:
+        raise ValueError(f"evaluate must be a non-empty list of splits, such as ('test',), got {evaluate!r}")
+    for name in evaluate:
+        check_choice("evaluate", name, ("test", "validation", "train"))
+        if not getattr(data, name).rows.shape[0]:
+            raise ValueError(
+                f"evaluate asks for the {name} split, but the data has none: give split a share for it"
+            )
+    return tuple(evaluate)
+
+
+def check_outputs(net: Model, params: Params, data: FederatedData, loss: PerExample, metric: PerExample) -> None:
+    """The model, the loss and the metric fit the data: traced on two examples, nothing computed."""
+    x, y = jax.eval_shape(lambda: data.take(jnp.zeros((2,), jnp.int32)))
+    outputs = jax.eval_shape(lambda p, x: net.apply(p, x, None), params, x)
+    classifies = outputs.ndim == 2 and y.ndim == 1 and jnp.issubdtype(y.dtype, jnp.integer)
+    of_labels = {"softmax_cross_entropy": ("loss", loss), "accuracy": ("metric", metric)}
+    for name, (argument, given) in of_labels.items():
+        if given is getattr(losses, name) and not classifies:
+            raise ValueError(
+                f"{name} needs logits [B, C] and integer labels [B], got outputs "
+                f"{outputs.shape} and labels {y.shape} of type {y.dtype}; pass another {argument}="
+            )
+    if loss is losses.softmax_cross_entropy:
+        highest = int(np.asarray(data.y).max())  # NumPy: simulation may be called under a trace (sweep)
+        if highest >= outputs.shape[1]:
+            raise ValueError(
+                f"labels must be below the model's {outputs.shape[1]} outputs, got label {highest}: "
+                "give the model more classes"
+            )
+    for name, function in (("loss", loss), ("metric", metric)):
+        values = jax.eval_shape(function, outputs, y)
+        if values.shape != (2,):
+            raise ValueError(f"{name} must return one value per example, [2] for two, got shape {values.shape}")
+
+
+def check_weights(result: Any, cohort: int, before: Any) -> tuple[Array, Any]:
+    """What an aggregator's ``weigh`` must return: ``(coefficients f[S], state)``."""
+    if not isinstance(result, tuple) or len(result) != 2 or jnp.shape(result[0]) != (cohort,):
+        alone = "one array" if isinstance(result, Array) else type(result).__name__
+        got = jnp.shape(result[0]) if isinstance(result, tuple) and result else alone
+        raise ValueError(f"weigh must return (coefficients [{cohort}], state), got {got}")
+    check_state("weigh", before, result[1])
+    return result
+
+
+def check_trained(result: Any, params: Params) -> tuple[Params, Trace]:
+    """What a trainer must return: ``(params of the model's form, Trace)``."""
+    wanted = "trainer must return (params, ff.Trace(loss, loss_std))"
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Trace):
+        of = f" of {', '.join(type(part).__name__ for part in result)}" if isinstance(result, tuple) else ""
+        raise ValueError(f"{wanted}, got {type(result).__name__}{of}")
+    sent, trained = _form(params), _form(result[0])
+    if sent != trained:
+        raise ValueError(f"trainer must return a model of the form that it was sent, {sent}, got {trained}")
+    return result
+
+
+def check_ids(result: Any, cohort: int) -> tuple[Array, Any]:
+    """What a selector's ``select`` must return: ``(ids i32[S], state)``."""
+    if not isinstance(result, tuple) or len(result) != 2 or jnp.shape(result[0]) != (cohort,):
+        got = jnp.shape(result[0]) if isinstance(result, tuple) and result else type(result).__name__
+        raise ValueError(f"select must return (ids [{cohort}], state), got {got}")
+    if not jnp.issubdtype(result[0].dtype, jnp.integer):
+        raise ValueError(f"select must return whole numbers as ids, got {result[0].dtype}")
+    return result
+
+
+def check_select(selector: Selector, n_clients: int) -> None:
+    """A selector accepts N clients and keeps its state's form: traced, nothing computed."""
+
+    def ask(ids: Array, key: Any = None, batch: int | None = None) -> Array:
+        return jnp.ones(ids.shape)
+
+    def first(key: Any) -> tuple[Any, Any]:
+        context = Context(jnp.zeros((), jnp.int32), n_clients, ask, lambda ids: jnp.ones(ids.shape, bool))
+        state = selector.init(jnp.ones((n_clients,)), key)
+        return state, check_ids(selector.select(state, key, context), selector.cohort)[1]
+
+    check_state("select", *jax.eval_shape(first, jax.random.key(0)))
+
+
+def check_weigh(aggregator: Aggregator, n_clients: int, cohort: int, params: Params) -> None:
+    """A rule answers a cohort of S with S coefficients and keeps its state's form: traced, nothing computed."""
+
+    def first(key: Any, params: Params) -> Any:
+        state = aggregator.init(jnp.ones((n_clients,)), key)
+        return check_weights(aggregator.weigh(state, toy_report(cohort, params), key), cohort, state)
+
+    jax.eval_shape(first, jax.random.key(0), params)
+
+
+def check_state(name: str, before: Any, after: Any) -> None:
+    """A state that is carried over the rounds keeps its structure and its shapes."""
+    old, new = _form(before), _form(after)
+    if old != new:
+        raise ValueError(f"{name} must return a state of the same form as init's, {old}, got {new}")
+
+
+def _form(tree: Any) -> str:
+    return str(jax.tree.map(lambda leaf: list(jnp.shape(leaf)), tree))

@@ -1,0 +1,203 @@
+"""Runs that share a program: compiled once, and played side by side or one after another, on one device or more."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from fedjax_fair.checks import check_count
+from fedjax_fair.engine.checkpoint import digest_of
+from fedjax_fair.engine.devices import CLIENTS, part
+from fedjax_fair.engine.grid import Point, label
+from fedjax_fair.engine.run import play
+from fedjax_fair.numerics.model_size import is_small, is_tiny
+from fedjax_fair.numerics.xla_options import ONCE, SMALL, TINY, compiled
+from fedjax_fair.reads import used_inputs
+from fedjax_fair.types import Simulation
+
+Build = Callable[..., Simulation]
+
+
+class Program(NamedTuple):
+    """The runs of all points that share a program, from every seed: R of them."""
+
+    name: str
+    """What the points share, such as "cdf=weibull"."""
+    sim: Simulation
+    """Of the first point."""
+    values: dict[str, list[float]]
+    """Of every swept setting, point by point."""
+    numbers: dict[str, Any]
+    """The same, f[R'], run by run; the seeds of a point are neighbours. R' is R filled up with the last run to what
+    the devices divide."""
+    keys: Any
+    """[R']"""
+    owners: list[int]
+    """The point of each run, [R]."""
+    call: dict[str, Any]
+    """Settings of the compiled functions."""
+
+    def start(self) -> Any:
+        """The runs' first states, stacked."""
+        return _start(self.keys, self.numbers, **self.call)
+
+
+def program_of(
+    build: Build,
+    static: tuple,
+    members: list[tuple[int, Point]],
+    swept: tuple[str, ...],
+    keys: Any,
+    side_by_side: int | str | None,
+    mesh: Mesh | None,
+) -> Program:
+    """Of ``members``, the points that share a program with their places in the grid, from every key."""
+    owners, sim = [i for i, _ in members for _ in keys], build(**members[0][1])
+    width = _width(side_by_side, sim, part(len(owners), mesh))
+    values = {name: [point[name] for _, point in members] for name in swept}
+    slots = jnp.arange(len(owners) if mesh is None else part(len(owners), mesh) * mesh.size)
+    runs = jnp.minimum(slots, len(owners) - 1)
+    return Program(
+        name=label(dict(static)),
+        sim=sim,
+        values=values,
+        numbers={name: _numbers(mine, runs // len(keys)) for name, mine in values.items()},
+        keys=keys[runs % len(keys)],
+        owners=owners,
+        call={
+            "build": build,
+            "static": static,
+            "width": width,
+            "mesh": mesh,
+            "made": _made(build, static, sim, swept),
+        },
+    )
+
+
+def _numbers(values: list[float], points: Any) -> Any:
+    """``values[points]``, weakly typed as Python's own numbers are: an array of float32 would make a bfloat16
+    optimiser's state float32."""
+    numbers = jnp.full(points.shape, values[0])
+    for point, value in enumerate(values):
+        numbers = jnp.where(points == point, value, numbers)
+    return numbers
+
+
+def check_data(build: Build, static: tuple, swept: tuple[str, ...]) -> None:
+    """Raise ValueError where the data depend on a swept float: a program's points are played on the first's."""
+    floats = dict.fromkeys(swept, 0.0)
+    program = jax.make_jaxpr(lambda mine: jax.tree.leaves(build(**dict(static), **mine).data))(floats)
+    for name, used in zip(sorted(floats), used_inputs(program.jaxpr)):
+        if used:
+            raise ValueError(
+                f"build must give points that differ in floats the same data, got others for other {name}: "
+                "take whole numbers, words or functions for what the data depend on"
+            )
+
+
+def _made(build: Build, static: tuple, sim: Simulation, swept: tuple[str, ...]) -> str:
+    """A digest of what ``build`` makes now: what it reads may have changed since it was called last."""
+
+    def everything(mine: Point, key: Any, data: Any) -> Any:
+        made = build(**dict(static), **mine)
+        state, info = made.step(made.init(key), data)
+        return state, info, made.evaluate(made.deploy(state), data)
+
+    floats = dict.fromkeys(swept, 0.0)
+    return digest_of(jax.make_jaxpr(everything)(floats, jax.random.key(0), jax.eval_shape(lambda: sim.data)))
+
+
+# In the compiled functions ``made`` is for JAX's cache alone: without it the same ``build`` would find the program
+# of what it made before. In checkpoints it tells one ``build`` from another.
+STATIC = ("build", "static", "width", "mesh", "made")
+
+
+@partial(compiled, choices=[(ONCE, lambda *_, **__: True)], static_argnames=STATIC)
+def _start(
+    keys: Any, numbers: Any, *, build: Build, static: tuple, width: int | None, mesh: Mesh | None, made: str
+) -> Any:
+    def one(_: Any, key: Any, mine: Point) -> Any:
+        return build(**dict(static), **mine).init(key)
+
+    return _each(one, width, mesh, None, keys, numbers)
+
+
+def _one_model(states: Any) -> Any:
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), states.params)
+
+
+def _are_small(states: Any, *_: Any, **__: Any) -> bool:
+    """Whether each run's model is."""
+    return is_small(_one_model(states))
+
+
+def _are_tiny(states: Any, *_: Any, **__: Any) -> bool:
+    return is_tiny(_one_model(states))
+
+
+@partial(
+    compiled,
+    choices=[(TINY, _are_tiny), (SMALL, _are_small)],
+    static_argnames=(*STATIC, "evaluations", "every"),
+    donate_argnames="states",
+)
+def go_on(
+    states: Any,
+    numbers: Any,
+    data: Any,
+    *,
+    build: Build,
+    static: tuple,
+    width: int | None,
+    mesh: Mesh | None,
+    made: str,
+    evaluations: int,
+    every: int,
+) -> Any:
+    """Some rounds of every run: the states after them, which take the place of those given, and the records."""
+
+    def one(data: Any, state: Any, mine: Point) -> Any:
+        sim = build(**dict(static), **mine)
+        of_sim = partial(play, step=sim.step, evaluate=sim.evaluate, deploy=sim.deploy)
+        return of_sim(state, data, evaluations=evaluations, every=every)
+
+    states, record = _each(one, width, mesh, data, states, numbers)
+    if mesh is not None:  # every process hears of all runs
+        record = jax.lax.with_sharding_constraint(record, NamedSharding(mesh, PartitionSpec()))
+    return states, record
+
+
+def _each(one: Callable, width: int | None, mesh: Mesh | None, shared: Any, *stacked: Any) -> Any:
+    """``one(shared, ...)`` of every run, ``width`` side by side on each device."""
+
+    def some(shared: Any, stacked: Any) -> Any:
+        if width is None:
+            return jax.vmap(partial(one, shared))(*stacked)
+        return jax.lax.map(lambda run: one(shared, *run), stacked, batch_size=None if width == 1 else width)
+
+    if mesh is None:
+        return some(shared, stacked)
+    everybodys, its_own = PartitionSpec(), PartitionSpec(CLIENTS)  # the mesh's one axis carries runs here
+    split = jax.shard_map(some, mesh=mesh, in_specs=(everybodys, its_own), out_specs=its_own, check_vma=False)
+    return split(shared, stacked)
+
+
+def _width(side_by_side: int | str | None, sim: Simulation, runs: int) -> int | None:
+    if side_by_side == "auto":
+        return 1 if jax.default_backend() == "cpu" and _is_large(sim) else None
+    width = runs if side_by_side is None else check_count("side_by_side", side_by_side)
+    return None if width >= runs else width
+
+
+def _is_large(sim: Simulation) -> bool:
+    """Whether one run alone keeps a CPU busy."""
+    params = jax.eval_shape(sim.init, jax.random.key(0)).params
+    return sum(leaf.size for leaf in jax.tree.leaves(params)) > LARGE
+
+
+LARGE = 20_000
+"""Parameters from which vmapped runs were slower than one after another on a CPU (a logistic regression of 784 x 10
+has 7,850, an MLP 784-200-10 159,010)."""

@@ -1,0 +1,82 @@
+"""One round of federated learning: select, train, report, weigh, move."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_fair.data import FederatedData
+from fedjax_fair.engine.aggregation import before_training, serve, train_and_weigh
+from fedjax_fair.engine.components import Components
+from fedjax_fair.engine.devices import added
+from fedjax_fair.engine.selection import select
+from fedjax_fair.types import Info, Key, SimState
+
+
+def play_round(parts: Components, state: SimState, data: FederatedData) -> tuple[SimState, Info]:
+    r"""The state after one more round, and what the round leaves in the history.
+
+    From the received model w, the clients k of the cohort S train to w_k, and the server moves by
+
+    .. math:: w \leftarrow \text{server optimizer}\big(w,\ -\sum_{k \in S} c_k\,(w_k - w)\big)
+    """
+    keys = keys_of_round(state)
+
+    # Select: who takes part.
+    cohort = select(parts, state, data, keys.select, keys.present, keys.probe, keys.fault)
+
+    # Report, so far as it is known before training: the received model on each client's data.
+    report = before_training(
+        ids=cohort.ids,
+        n=data.train.size[cohort.ids].astype(jnp.result_type(float)),
+        active=cohort.there,
+        loss=parts.received_loss(state.params, data, cohort.ids),
+        accuracy=parts.validated(state.params, data, cohort.ids),
+        params=state.params,
+    )
+
+    # Train and weigh: from every client's update, and the rule's coefficient for it, to their sum.
+    report, coef, memory, total = train_and_weigh(parts, state, data, report, keys.train, keys.weigh, keys.fault)
+
+    # Move.
+    total = added(total, parts.mesh)
+    params, server = serve(parts.update, state, total, report, coef, keys.server)
+    after = SimState(
+        round=state.round + 1,
+        key=state.key,
+        params=params,
+        server=server,
+        aggregator=memory,
+        selector=parts.selector.observe(cohort.state, report),
+    )
+    info = Info(
+        ids=cohort.ids,
+        coef=coef,
+        active=report.active,
+        loss=jnp.where(report.active, report.loss, jnp.nan) if "loss" in parts.reads else None,
+        downloads=cohort.downloads,
+        evaluations=cohort.evaluations,
+    )
+    return after, info
+
+
+class Keys(NamedTuple):
+    """A round's sources of randomness."""
+
+    select: Key
+    train: Key
+    weigh: Key
+    probe: Key
+    present: Key
+    fault: Key
+    server: Key
+
+
+def keys_of_round(state: SimState) -> Keys:
+    """Keys that depend on the run's key and the round's number alone: a resumed run draws what it would have."""
+    key = jax.random.fold_in(state.key, state.round)
+    present_key, fault_key = jax.random.split(jax.random.fold_in(key, 4))
+    select_key, train_key, weigh_key, probe_key = jax.random.split(key, 4)
+    return Keys(
+        select_key, train_key, weigh_key, probe_key, present_key, fault_key, server=jax.random.fold_in(key, 5)
+    )

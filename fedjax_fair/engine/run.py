@@ -1,0 +1,242 @@
+"""Many rounds: nested scans inside, Python only between chunks."""
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_fair.checks import check_count
+from fedjax_fair.engine import checkpoint as checkpoints
+from fedjax_fair.engine.history import History, after, join
+from fedjax_fair.engine.progress import asked_to_stop, bar
+from fedjax_fair.numerics.model_size import is_small, is_tiny
+from fedjax_fair.numerics.xla_options import SMALL, TINY, compiled
+from fedjax_fair.types import Evaluation, Info, Key, SimState, Simulation
+
+
+def play(
+    state: SimState,
+    data: Any,
+    *,
+    step: Callable,
+    evaluate: Callable,
+    deploy: Callable,
+    evaluations: int,
+    every: int,
+) -> tuple[SimState, tuple[Info, dict[str, Evaluation]]]:
+    """``evaluations`` times ``every`` rounds and an evaluation: a pure function of state and data."""
+
+    def stretch(state: SimState, _: None) -> tuple[SimState, tuple[Info, dict[str, Evaluation]]]:
+        state, info = jax.lax.scan(lambda s, _: step(s, data), state, length=every)
+        return state, (info, evaluate(deploy(state), data))
+
+    return jax.lax.scan(stretch, state, length=evaluations)
+
+
+STATIC = ("step", "evaluate", "deploy", "evaluations", "every")
+
+
+@jax.jit
+def _copied(state: SimState) -> SimState:
+    """One program where ``tree.map`` alone would run one per leaf."""
+    return jax.tree.map(jnp.copy, state)
+
+
+@partial(jax.jit, static_argnames="init")
+def _first_state(key: Key, *, init: Callable) -> SimState:
+    """Never called: its shapes are looked up where those of ``sim.init`` would be traced anew for every call."""
+    return init(key)
+
+
+def _is_small(state: SimState, *_: Any, **__: Any) -> bool:
+    return is_small(state.params)
+
+
+def _is_tiny(state: SimState, *_: Any, **__: Any) -> bool:
+    return is_tiny(state.params)
+
+
+_play = compiled(play, [(TINY, _is_tiny), (SMALL, _is_small)], static_argnames=STATIC, donate_argnames="state")
+
+
+def run(
+    sim: Simulation,
+    key: Key | int | None = None,
+    rounds: int = 100,
+    *,
+    eval_every: int = 10,
+    state: SimState | None = None,
+    chunk: int | None = None,
+    progress: bool | str | None = None,
+    on_chunk: Callable[[SimState, History], Any] | None = None,
+    checkpoint: str | Path | None = None,
+    every: int | None = None,
+) -> tuple[SimState, History]:
+    """Play ``rounds`` rounds; evaluate every client after each ``eval_every`` of them and after the last.
+
+    The result is the same, bit for bit on one backend, however the run is cut into chunks, and whether it is
+    made in one call or continued by another with ``state=``. A second run of the same ``sim``, with the same
+    ``rounds`` and ``eval_every``, compiles nothing.
+
+    Args:
+      sim: from :func:`fedjax_fair.simulation`.
+      key: a JAX key, or a seed; decides initial model, selection and batches.
+      rounds: how many rounds to play (more, where ``state`` is given).
+      eval_every: rounds between evaluations.
+      state: continue from here instead of from ``sim.init(key)``; it stays usable.
+      chunk: evaluations per compiled call, between which Python runs; chosen by default so that the call
+        returns some ten times, in chunks of one length, or after ``every`` rounds.
+      progress: a bar on standard error: True, False, a label for it, or None for "if that is a terminal".
+      on_chunk: called with the state and the history so far after every chunk; a true result stops the run.
+        :mod:`fedjax_fair.engine.callbacks` has some.
+      checkpoint: a folder to keep state and history in, written between chunks. A run that finds its own
+        checkpoint there goes on from it, and ends bit for bit where it would have ended uninterrupted; Ctrl-C
+        finishes the chunk and saves it first.
+      every: rounds between checkpoints, made whole chunks; by default one.
+
+    Returns:
+      The final state, and the :class:`History` of these rounds.
+
+    Raises:
+      ValueError: a count below 1, or neither or both of ``key`` and ``state``.
+      CheckpointError: a ValueError; the checkpoint is of another run or version, which the sentence names, or it
+        cannot be written or read.
+    """
+    rounds = check_count("rounds", rounds)
+    gap = min(check_count("eval_every", eval_every), rounds)
+    chunk = check_keeping(checkpoint, every, gap, chunk)
+    _check_start(sim, key, state, on_chunk)
+    pieces: list[tuple[np.ndarray, Any]] = []
+
+    def so_far() -> History:
+        now = join(pieces, before + done) if pieces else None
+        return past if now is None else now if past is None else after(past, now)  # type: ignore[return-value]
+
+    with asked_to_stop(checkpoint is not None) as stop, bar(progress, rounds) as advance:
+        state = sim.init(as_key(key)) if state is None else _own(state, sim)
+        keeper = None if checkpoint is None else _keeper(checkpoint, sim, state, rounds, gap)
+        before, done, past = int(state.round), 0, None
+        if keeper is not None and (found := keeper.load(state, blank(sim))):
+            done, state, past = found
+        state, kept = _copied(state), done  # what is donated must be nobody else's
+        advance(done)
+        if past is not None and on_chunk is not None and on_chunk(_copied(state), past):
+            return state, past
+        for evaluations, length in chunks(rounds, gap, chunk, done):
+            functions = {"step": sim.step, "evaluate": sim.evaluate, "deploy": sim.deploy}
+            state, record = _play(state, sim.data, **functions, evaluations=evaluations, every=length)
+            pieces.append((np.full(evaluations, length), jax.device_get(record)))
+            advance(evaluations * length)
+            # A copy: the callback may keep the state, but the next chunk's call takes ours apart.
+            enough = on_chunk is not None and on_chunk(_copied(state), so_far())
+            if keeper is not None:
+                played = int(state.round) - before
+                if stop() or enough or played == rounds or played - kept >= (every or 1):
+                    keeper.save(played, state, so_far())
+                    kept = played
+                if stop() and kept == played:
+                    raise KeyboardInterrupt(f"stopped after round {played}, which is kept in {keeper.folder}")
+            if enough:
+                break
+    warn_if_unused(history := so_far())
+    return state, history
+
+
+def _check_start(sim: Any, key: Any, state: Any, on_chunk: Any) -> None:
+    if (key is None) == (state is None):
+        raise ValueError(f"run takes a key or a state to continue from, got {'both' if state else 'neither'}")
+    if not isinstance(sim, Simulation):
+        raise ValueError(f"sim must be an ff.simulation(...), got {type(sim).__name__}")
+    if on_chunk is not None and not callable(on_chunk):
+        raise ValueError(f"on_chunk must be a function of the state and the history, got {on_chunk!r}")
+
+
+def warn_if_unused(history: History) -> None:
+    """Warn of a run that left the model as it was."""
+    if not history.active.any():
+        warnings.warn(
+            f"no update was used in {len(history.active)} rounds, so the model is as it began: all clients were "
+            "absent, sent what is not finite, or got coefficients that are not finite (see ff.check_rule)",
+            stacklevel=3,
+        )
+
+
+def check_keeping(checkpoint: Any, every: int | None, gap: int, chunk: int | None) -> int | None:
+    """``chunk`` as given, else what makes chunks of ``every`` rounds, evaluated every ``gap``.
+
+    Raises:
+      ValueError: ``checkpoint`` is no folder or cannot be used here, or ``every`` does not go with it.
+    """
+    if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
+        raise ValueError(f"checkpoint must be a folder, got {checkpoint!r}")
+    if checkpoint is not None and jax.process_count() > 1:
+        raise ValueError(f"checkpoint is for one process so far, got {jax.process_count()}")
+    if every is None:
+        return chunk
+    if checkpoint is None:
+        raise ValueError(f"every is the rounds between checkpoints, got {every} without checkpoint")
+    check_count("every", every)
+    return -(-every // gap) if chunk is None else chunk
+
+
+def as_key(key: Any) -> Key:
+    """A JAX key, of itself or of a seed; ValueError for anything else."""
+    if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
+        if not 0 <= key < 2**32:  # JAX takes the last 32 bits: others would be seeds that were there before
+            raise ValueError(f"a seed must be from 0 to 2^32 - 1, got {key}")
+        return jax.random.key(int(key))
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and not key.shape:
+        return key
+    raise ValueError(f"key must be one jax.random.key(...), or a seed, got {key!r}")
+
+
+def _own(state: Any, sim: Simulation) -> SimState:
+    """``state``, or ValueError unless it is one of this simulation."""
+    wanted = _first_state.eval_shape(jax.random.key(0), init=sim.init)
+    mine, like = ((jax.tree.structure(tree), _shapes(tree)) for tree in (state, wanted))
+    if not isinstance(state, SimState):
+        raise ValueError(f"state must be what a run of this simulation left, got {type(state).__name__}")
+    if mine != like:
+        raise ValueError("state must be what a run of this simulation left, got one of another simulation")
+    return state
+
+
+def _shapes(tree: Any) -> list[tuple[int, ...]]:
+    return [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def _keeper(folder: str | Path, sim: Simulation, state: SimState, rounds: int, every: int) -> checkpoints.Keeper:
+    settings = {"first round": int(state.round), "rounds": rounds, "eval_every": every}
+    return checkpoints.keeper(folder, checkpoints.describe(sim, state, settings))
+
+
+def blank(sim: Simulation) -> History:
+    """A history of the right form, without a round."""
+    state, data = jax.eval_shape(sim.init, jax.random.key(0)), jax.eval_shape(lambda: sim.data)
+    info = jax.eval_shape(sim.step, state, data)[1]
+    scores = jax.eval_shape(lambda s, d: sim.evaluate(sim.deploy(s), d), state, data)
+    return jax.tree.map(lambda leaf: np.zeros(0), History(np.zeros(0), scores, *info))
+
+
+def chunks(rounds: int, every: int, chunk: int | None, done: int = 0) -> Iterator[tuple[int, int]]:
+    """``(evaluations, rounds before each)`` of every compiled call; few distinct ones, since each compiles.
+
+    Of ``rounds`` in all, ``done`` (whole evaluations, or all) were played before.
+    """
+    total, rest = divmod(rounds, every)
+    if chunk is None:
+        # A divisor wastes no compilation on a shorter last chunk; a prime count has none, and pays for one.
+        wanted = -(-total // 10)
+        divisors = [d for d in range(1, wanted + 1) if total % d == 0]
+        chunk = divisors[-1] if 5 * divisors[-1] >= wanted else wanted
+    check_count("chunk", chunk)
+    for first in range(done // every, total, chunk):
+        yield min(chunk, total - first), every
+    if rest and done < rounds:
+        yield 1, rest

@@ -1,0 +1,161 @@
+"""One model on many clients' data: evaluation, and the losses of the received model.
+
+All clients share the weights here, so no client needs a pass of its own: examples of all clients go through the
+model in flat batches, and sums by owner do the rest. Nothing is padded but the last batches. Of
+a ``mesh`` every device does its share; for use inside :func:`fedjax_fair.devices.everywhere`.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.sharding import Mesh
+
+from fedjax_fair.checks import check_count
+from fedjax_fair.data import FederatedData, Split
+from fedjax_fair.engine.devices import gather, share, shared_out
+from fedjax_fair.models import Model
+from fedjax_fair.numerics.model_size import is_small
+from fedjax_fair.types import Key, Params
+
+PIECE = 256
+PerExample = Callable[[Array, Array], Array]
+"""``(outputs [B, ...], y [B, ...]) -> f[B]``: a loss or a metric."""
+
+Score = Callable[[Params, Any, Array], tuple[Array, ...]]
+"""``(params, x [B, ...], y [B, ...]) -> several f[B]``: per-example values, such as loss and accuracy."""
+
+
+def every_client(
+    score: Score, params: Params, data: FederatedData, split: Split, batch: int, mesh: Mesh | None = None
+) -> tuple[Array, ...]:
+    """Mean of each score over each client's ``split``: several f[N]. NaN where the split is empty."""
+    total, n = split.rows.shape[0], split.size.shape[0]
+    if total == 0:
+        nothing = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
+        return tuple(jnp.full((n,), jnp.nan, v.dtype) for v in nothing)
+    count = 1 if mesh is None else mesh.size
+    steps = -(-total // min(batch, total) // count) * count  # as many for every device
+    batch = -(-total // steps)  # even batches: the last is hardly padded
+
+    def flat(start: Array) -> tuple[Array, ...]:
+        positions = jnp.minimum(start + jnp.arange(batch), total - 1)
+        return score(params, *_examples(data, split.rows[positions]))
+
+    starts = jnp.arange(steps, dtype=jnp.int32) * batch
+    values = shared_out(lambda mine: jax.lax.map(flat, mine), starts, mesh)
+    return tuple(
+        _sums(v.reshape(-1)[:total], split) / jnp.where(split.size > 0, split.size.astype(v.dtype), jnp.nan)
+        for v in values
+    )
+
+
+def _sums(values: Array, split: Split) -> Array:
+    """The sum of each client's values, f[N], by way of pieces of at most PIECE.
+
+    Added one by one in float32, half a million equal losses are half a per cent off.
+    """
+    total, n = values.shape[0], split.size.shape[0]
+    if total <= PIECE:
+        return jax.ops.segment_sum(values, split.owner, n, indices_are_sorted=True)
+    piece = split.owner + jnp.arange(total, dtype=jnp.int32) // PIECE  # both only rise: no two clients share one
+    count = n + -(-total // PIECE)
+    first = jnp.arange(n, dtype=jnp.int32) + split.start // PIECE
+    owner = jnp.cumsum(jnp.zeros(count, jnp.int32).at[first].set(1, mode="drop")) - 1
+    pieces = jax.ops.segment_sum(values, piece, count, indices_are_sorted=True)
+    return jax.ops.segment_sum(pieces, owner, n, indices_are_sorted=True)
+
+
+def cohort(
+    score: Score,
+    params: Params,
+    data: FederatedData,
+    split: Split,
+    ids: Array,
+    batch: int,
+    capacity: int,
+    mesh: Mesh | None = None,
+) -> tuple[Array, ...]:
+    """The same for the clients ``ids`` alone: several f[S]. ``capacity`` is the largest size of any client.
+
+    Each step takes the next few examples of all S clients together, until the largest of them is done. Where
+    that could cost more than evaluating everybody, everybody is evaluated.
+    """
+    if ids.shape[0] == split.size.shape[0] or ids.shape[0] * capacity >= split.rows.shape[0]:
+        return tuple(v[ids] for v in every_client(score, params, data, split, batch, mesh))
+
+    def some(ids: Array) -> tuple[Array, ...]:
+        slots = ids.shape[0]
+        width = min(max(1, batch // slots), capacity)
+        start, size = split.start[ids], split.size[ids]
+
+        def add(step: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
+            positions = step * width + jnp.arange(width)
+            rows = split.rows[jnp.minimum(start[:, None] + positions[None, :], split.rows.shape[0] - 1)]
+            mine = positions[None, :] < size[:, None]
+            values = score(params, *_examples(data, rows.reshape(-1)))
+            return tuple(s + jnp.where(mine, v.reshape(mine.shape), 0).sum(1) for s, v in zip(sums, values))
+
+        shapes = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
+        zeros = tuple(jnp.zeros((slots,), v.dtype) for v in shapes)
+        sums = jax.lax.fori_loop(0, -(-size.max() // width), add, zeros)
+        return tuple(s / jnp.where(size > 0, size.astype(s.dtype), jnp.nan) for s in sums)
+
+    return shared_out(some, ids, mesh)
+
+
+def minibatch(
+    score: Score,
+    params: Params,
+    data: FederatedData,
+    ids: Array,
+    key: Key,
+    batch: int,
+    mesh: Mesh | None = None,
+) -> tuple[Array, ...]:
+    """The mean of each score over ``batch`` random training examples of each client ``ids``: several f[S]."""
+
+    def some(ids: Array) -> tuple[Array, ...]:
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(ids)
+        size = data.train.size[ids]
+        drawn = jax.vmap(lambda k, n: jax.random.randint(k, (batch,), 0, n, jnp.int32))(keys, size)
+        rows = data.train.rows[data.train.start[ids][:, None] + drawn]
+        values = score(params, *_examples(data, rows.reshape(-1)))
+        return tuple(v.reshape(rows.shape).mean(1) for v in values)
+
+    return shared_out(some, ids, mesh)
+
+
+def _examples(data: FederatedData, rows: Array) -> tuple[Any, Array]:
+    """The rows' inputs and labels, made before any use: fused into a product of matrices, the conversion from
+    bytes is made again and again, and an MLP's losses on a CPU take twice as long."""
+    x, y = data.take(rows)
+    return jax.lax.optimization_barrier(x), y
+
+
+def gram(updates: Params, mesh: Mesh | None = None) -> Array:
+    """Inner products f[S, S] of stacked updates, summed over the leaves."""
+    everybodys = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(updates)]
+    mine = share(everybodys, mesh)
+    products = (jnp.matmul(rows, cols.T, precision="highest") for rows, cols in zip(mine, everybodys))
+    return gather(functools.reduce(jnp.add, products), everybodys[0].shape[0], mesh)
+
+
+def scoring(net: Model, *measures: PerExample) -> Score:
+    """The score that applies each of these to the model's outputs; values in JAX's default float."""
+
+    def score(params: Params, x: Any, y: Array) -> tuple[Array, ...]:
+        outputs = net.apply(params, x, None)
+        return tuple(of(outputs, y).astype(jnp.result_type(float)) for of in measures)  # bfloat16 sums stick at 256
+
+    return score
+
+
+def choose_eval_batch(eval_batch: int | None, params: Params) -> int:
+    """How many examples a forward pass takes: the loop costs more than a small model's products."""
+    if eval_batch is not None:
+        return check_count("eval_batch", eval_batch)
+    return 4096 if is_small(params) else 512

@@ -1,0 +1,234 @@
+"""A federation put together: everything checked, then rounds and evaluations as pure functions."""
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh
+
+from fedjax_fair.checks import check_choice
+from fedjax_fair.data import FederatedData
+from fedjax_fair.engine import checks
+from fedjax_fair.engine.blocks import choose_block, choose_interleaved
+from fedjax_fair.engine.components import Components
+from fedjax_fair.engine.devices import as_mesh, everywhere, part, replicate
+from fedjax_fair.engine.round import play_round
+from fedjax_fair.engine.signals import PerExample, choose_eval_batch, every_client, scoring
+from fedjax_fair.engine.training import cohort_training, local_work
+from fedjax_fair.models import Model, as_model, losses
+from fedjax_fair.reads import reads
+from fedjax_fair.robustness.availability import Available, PerClient, always
+from fedjax_fair.robustness.defences import check_descends
+from fedjax_fair.robustness.faults import Fault, check_faults
+from fedjax_fair.selectors import uniform
+from fedjax_fair.types import (
+    Aggregator,
+    Evaluation,
+    Key,
+    Method,
+    Params,
+    Selector,
+    SimState,
+    Simulation,
+    Train,
+    as_method,
+    server_transform,
+)
+
+Precision = Literal["highest", "high", "default"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def simulation(
+    model: Any,
+    data: FederatedData,
+    *,
+    aggregator: Aggregator | Method,
+    trainer: Train,
+    selector: Selector | None = None,
+    server_optimizer: optax.GradientTransformation | None = None,
+    available: Available | PerClient = always,
+    faults: Sequence[Fault] = (),
+    loss: PerExample = losses.softmax_cross_entropy,
+    metric: PerExample = losses.accuracy,
+    evaluate: Sequence[str] = ("test",),
+    deploy: Callable[[SimState], Params] | None = None,
+    client_block: int | str | None = "auto",
+    eval_batch: int | None = None,
+    precision: Precision = "highest",
+    devices: int | Mesh = 1,
+) -> Simulation:
+    r"""Put a federation together: ``sim.init(key) -> state``, ``sim.step(state, sim.data) -> (state, info)``.
+
+    One round: the selector picks the cohort S; every client of it trains from the received model w; the rule
+    turns their report into coefficients c; the server moves by
+
+    .. math:: w \leftarrow \text{server optimizer}\big(w,\ -\sum_{k \in S} c_k\,(w_k - w)\big)
+
+    A client whose update, or any signal that the rule or the server's optimiser reads, is not finite becomes
+    inactive: its coefficient is 0 and its update never enters a sum. ``sim.step`` is made for the clients' sizes in
+    ``data``: other data, ``sim._replace(data=...)``, must have the same.
+
+    Args:
+      model: a stock model, a flax module or an ``(init, apply)`` pair; see :func:`fedjax_fair.models.as_model`.
+      data: the federation.
+      aggregator: a server rule, or a whole method such as ``ff.fedprox()``.
+      trainer: the local work, ``ff.local_sgd(...)`` or any function of the form of ``types.Train``.
+      selector: who takes part; everybody by default.
+      server_optimizer: optax optimiser of the server; ``optax.sgd(1.)`` by default.
+      available: who can take part in which round, such as ``ff.availability.bernoulli(.8)``; everybody by default.
+        A selected client that is absent sends nothing, and to a probe answers NaN.
+      faults: clients that lie or fail, such as ``[ff.faults.inflate_loss(liars)]``.
+      loss: per-example loss ``(outputs, y) -> f[B]``.
+      metric: per-example metric, likewise; reported as accuracy.
+      evaluate: the splits that ``sim.evaluate`` scores, the first being the one that the history leads with.
+      deploy: the model to evaluate, of a state; the last iterate by default, ``ff.averaged`` for the mean of all.
+      client_block: how many clients train side by side, vmapped: None for all, 1 for one after another, or a number
+        in between. "auto": on an accelerator all. On a CPU two at a time in one loop, not vmapped, on one device
+        and where the model has dense layers only and more than 2^15 entries, but at most 1 MB; else one after
+        another where it has convolutions or the clients' sizes differ much (vmapped clients all wait for the
+        largest); else as many as have models of 256 kB together.
+      eval_batch: examples per forward pass wherever all clients share a model; by default 512, or 4,096 for a model
+        of vectors and matrices below 2^15 entries, whose products are shorter than the loop around them.
+      precision: of the models' matrix products where the hardware has a choice: "highest" is float32, "high"
+        and "default" are faster and coarser (TF32 or bfloat16 on a GPU or TPU; a CPU knows only float32). The
+        rule and the server always compute in the highest.
+      devices: how many of JAX's devices share the cohort, or a mesh of one axis; see
+        :mod:`fedjax_fair.engine.devices`.
+
+    Raises:
+      ValueError: an argument that does not fit, before anything expensive starts.
+    """
+    checks.check_types(data, server_optimizer, loss, metric, deploy)
+    mesh, net, method = as_mesh(devices), as_model(model), as_method(aggregator)
+    selector = uniform(data.n_clients) if selector is None else selector
+    checks.check_federation(selector, available, data.n_clients)
+    faults = check_faults(faults, data.n_clients)
+    splits = checks.check_splits(evaluate, data)
+    check_choice("precision", precision, get_args(Precision))
+    train, local_loss = local_work(net, method, trainer, loss)
+    example, shapes = shapes_of(net, data)
+    eval_batch = choose_eval_batch(eval_batch, shapes)
+    checks.check_outputs(net, shapes, data, loss, metric)
+    checks.check_weigh(method.aggregator, data.n_clients, selector.cohort, shapes)
+    server = server_of(method, server_optimizer, data, selector, shapes)
+    count = part(selector.cohort, mesh)
+    block = choose_block(client_block, count, shapes, data.sizes)
+    alone = mesh is not None or count == 1  # a device per core has no other to share
+    interleaved = None if alone else choose_interleaved(client_block, train, net, shapes, example)
+    parts = Components(
+        n_clients=data.n_clients,
+        selector=selector,
+        available=available,
+        faults=faults,
+        training=cohort_training(train, local_loss, data.sizes, block, interleaved, faulty=bool(faults)),
+        loss=scoring(net, loss),
+        metric=scoring(net, metric),
+        largest_train=int(data.sizes.max()),
+        largest_validation=int(np.asarray(data.validation.size).max()),
+        eval_batch=eval_batch,
+        weigh=computing("highest", method.aggregator.weigh),
+        update=computing("highest", server.update),
+        reads=signals_read(method, server, selector, data, shapes),
+        mesh=mesh,
+    )
+    step = everywhere(functools.partial(play_round, parts), mesh)
+    evaluation = everywhere(evaluator(scoring(net, metric, loss), splits, eval_batch, mesh), mesh)
+    return Simulation(
+        initializer(net, method, server, selector, data, mesh),
+        computing(precision, step),
+        computing(precision, evaluation),
+        deploy or _last_iterate,
+        replicate(data, mesh),
+    )
+
+
+def shapes_of(net: Model, data: FederatedData) -> tuple[Any, Params]:
+    """One example and the model's parameters, by their shapes alone."""
+    example = jax.eval_shape(lambda: data.take(jnp.zeros((1,), jnp.int32))[0])
+    return example, jax.eval_shape(net.init, jax.random.key(0), example)
+
+
+def server_of(
+    method: Method,
+    optimizer: optax.GradientTransformation | None,
+    data: FederatedData,
+    selector: Selector,
+    shapes: Params,
+) -> optax.GradientTransformationExtraArgs:
+    """The method's own transform, then the optimiser; ValueError where they do not descend."""
+    server = optax.chain(
+        server_transform(method, data.n_clients, selector.cohort),
+        optax.sgd(1.0) if optimizer is None else optimizer,
+    )
+    check_descends(server, shapes, selector.cohort)
+    return server
+
+
+def signals_read(
+    method: Method, server: Any, selector: Selector, data: FederatedData, shapes: Params
+) -> tuple[str, ...]:
+    """What the rule, the server's optimiser and the selector read of the report; ValueError where data lack it."""
+    listening = method._replace(transform=server)
+    read = reads(listening, selector, n_clients=data.n_clients, cohort=selector.cohort, params=shapes)
+    if "accuracy" in read and not data.validation.rows.shape[0]:
+        raise ValueError("accuracy is read, but the data has no validation split: give split a second share")
+    return read
+
+
+def initializer(
+    net: Model, method: Method, server: Any, selector: Selector, data: FederatedData, mesh: Mesh | None
+) -> Callable[[Key], SimState]:
+    """``key -> the state before the first round``."""
+    example, _ = shapes_of(net, data)
+
+    def init(key: Key) -> SimState:
+        model_key, rule_key, selector_key, run_key = jax.random.split(key, 4)
+        sizes = data.train.size.astype(jnp.result_type(float))
+        params = net.init(model_key, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), example))
+        start = SimState(
+            round=jnp.zeros((), jnp.int32),
+            key=run_key,
+            params=params,
+            server=server.init(params),
+            aggregator=method.aggregator.init(sizes, rule_key),
+            selector=selector.init(sizes, selector_key),
+        )
+        return replicate(start, mesh)
+
+    return init
+
+
+def evaluator(
+    scores: Any, splits: Sequence[str], eval_batch: int, mesh: Mesh | None
+) -> Callable[[Params, FederatedData], dict[str, Evaluation]]:
+    """``(params, data) -> every client's metric and loss on each of the splits``."""
+
+    def evaluation(params: Params, data: FederatedData) -> dict[str, Evaluation]:
+        return OrderedDict(  # JAX sorts the keys of a plain dict, and the history leads with the first split
+            (name, Evaluation(*every_client(scores, params, data, getattr(data, name), eval_batch, mesh)))
+            for name in splits
+        )
+
+    return evaluation
+
+
+def computing(precision: str, function: F) -> F:
+    """``function`` with this precision in its matrix products, unless a product names its own."""
+
+    @functools.wraps(function)
+    def precise(*args: Any, **kwargs: Any) -> Any:
+        with jax.default_matmul_precision(precision):
+            return function(*args, **kwargs)
+
+    return precise  # type: ignore[return-value]
+
+
+def _last_iterate(state: SimState) -> Params:
+    return state.params

@@ -1,0 +1,236 @@
+"""Seeds and hyper-parameters in one compiled program."""
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from fedjax_fair.checks import check_count
+from fedjax_fair.engine import checkpoint as checkpoints
+from fedjax_fair.engine.checkpoint import PROGRAM, Keeper
+from fedjax_fair.engine.devices import as_mesh, replicate
+from fedjax_fair.engine.grid import Point, check_names, extremes, groups, label, numbered, values_of
+from fedjax_fair.engine.history import History, after, join
+from fedjax_fair.engine.programs import Build, Program, check_data, go_on, program_of
+from fedjax_fair.engine.progress import asked_to_stop, bar
+from fedjax_fair.engine.run import as_key, blank, check_keeping, chunks, warn_if_unused
+from fedjax_fair.types import Simulation
+
+
+class Sweep(NamedTuple):
+    """What :func:`sweep` leaves behind: P points of the grid, each played from every seed."""
+
+    points: list[Point]
+    """The P settings, in the grid's order: the last name varies fastest."""
+    histories: list[list[History]]
+    """[P][seeds]."""
+
+    @property
+    def runs(self) -> dict[str, list[History]]:
+        """The histories by a label of their point, such as "alpha=0.5,eta_b=1": what tables and plots take.
+
+        Points called alike (two functions of one name) are numbered.
+        """
+        return dict(zip(numbered([label(point) for point in self.points]), self.histories))
+
+
+def sweep(
+    build: Build,
+    grid: Mapping[str, Iterable[Any]],
+    *,
+    seeds: int | Sequence[Any] = 1,
+    rounds: int = 100,
+    eval_every: int = 10,
+    side_by_side: int | str | None = "auto",
+    devices: int | Mesh = 1,
+    chunk: int | None = None,
+    progress: bool | str | None = None,
+    checkpoint: str | Path | None = None,
+    every: int | None = None,
+) -> Sweep:
+    """Play a simulation for every point of a grid and every seed.
+
+    Settings that are floats are swept inside one program, which is compiled once for all of them; any other value
+    (a whole number, a word, a function) is part of the program, and each of its values compiles one.
+    The results are those of ``run`` at every point and seed, up to rounding where runs go side by side.
+
+    .. code-block:: python
+
+       ff.sweep(lambda eta_b: ff.simulation(model, data, aggregator=ff.fedmaba(eta_b=eta_b), trainer=trainer),
+                {"eta_b": [.1, .5, 1.]}, seeds=3, rounds=1000)
+
+    Args:
+      build: settings to an ``ff.simulation(...)``; called with tracers in the place of swept floats. All points
+        must have the same data. Called again with the same function (and floats), it compiles nothing, unless the
+        simulations that it makes have changed.
+      grid: values of every setting; all their combinations are played. ``{}`` is one point.
+      seeds: how many (0, 1, ...), or a list of seeds or JAX keys.
+      rounds: of every run.
+      eval_every: rounds between evaluations.
+      side_by_side: how many runs are vmapped at a time on a device: None for all, 1 for one after another. "auto":
+        one after another on a CPU with a model of more than 20,000 parameters, else all.
+      devices: how many of JAX's devices the runs of a program are shared out over, or a mesh of one axis. Each
+        plays runs of its own, and they meet between chunks; ``build`` must leave the clients on one device. Where
+        the devices do not divide the runs, some play the last one again.
+      chunk: as in ``run``.
+      progress: as in ``run``.
+      checkpoint: a folder to keep all runs in, as in ``run``; the same sweep goes on from it. Every program (one
+        for each combination of the values that are no floats) has a folder of its own there, so that values added
+        to such a setting are all that is trained. Other floats, seeds or rounds are another sweep, and refused.
+      every: as in ``run``.
+
+    Raises:
+      ValueError: a setting without values, seeds without any, and whatever ``build`` refuses: it is tried at the
+        smallest and the largest of every setting before anything is compiled.
+      CheckpointError: a ValueError; the checkpoint is of another sweep, as in ``run``.
+    """
+    rounds = check_count("rounds", rounds)
+    gap = min(check_count("eval_every", eval_every), rounds)
+    chunk = check_keeping(checkpoint, every, gap, chunk)
+    keys, mesh = _keys(seeds), as_mesh(devices)
+    if not isinstance(grid, Mapping):
+        raise ValueError(f"grid must map settings to their values, such as {{'alpha': [.1, .5]}}, got {grid!r}")
+    if not callable(build):
+        raise ValueError(f"build must be a function of the settings, got {type(build).__name__}")
+    axes = {name: values_of(name, values) for name, values in grid.items()}
+    points = [dict(zip(axes, combination)) for combination in itertools.product(*axes.values())]
+    swept = tuple(name for name, values in axes.items() if all(isinstance(v, float) for v in values))
+    check_names(build, axes)
+    _check_build(build, axes, swept, mesh)
+    for static, _ in groups(points, swept):
+        check_data(build, static, swept)
+
+    programs = [
+        program_of(build, static, [(i, points[i]) for i in members], swept, keys, side_by_side, mesh)
+        for static, members in groups(points, swept)
+    ]
+    keepers: list[Keeper | None] = [None] * len(programs)
+    if checkpoint is not None:
+        settings = {"rounds": rounds, "eval_every": gap, "seeds": len(keys)}
+        keepers = [_keeper(*placed, settings) for placed in zip(programs, _places(checkpoint, programs))]
+    histories: dict[int, list[History]] = {}
+    with asked_to_stop(checkpoint is not None) as stop, bar(progress, rounds * len(points) * len(keys)) as advance:
+        for program, keeper in zip(programs, keepers):
+            if stop():
+                raise KeyboardInterrupt(f"stopped before {program.name}; what is trained is kept in {checkpoint}")
+            cuts = partial(chunks, rounds, gap, chunk)
+            for i, history in zip(program.owners, _train(program, keeper, cuts, every or 1, stop, advance)):
+                warn_if_unused(history)
+                histories.setdefault(i, []).append(history)
+    return Sweep(points, [histories[i] for i in range(len(points))])
+
+
+def _check_build(build: Build, axes: Mapping[str, list[Any]], swept: Sequence[str], mesh: Mesh | None) -> None:
+    """Build the smallest and the largest of every setting; all that share a program have the same data."""
+    datas: dict[tuple, Any] = {}  # of every program, whose points play on the data of the first
+    for point in extremes(axes):
+        sim = build(**point)
+        if not isinstance(sim, Simulation):
+            raise ValueError(f"build must return an ff.simulation(...), got {type(sim).__name__}")
+        if mesh is not None and len(jax.tree.leaves(sim.data)[0].devices()) > 1:
+            raise ValueError("devices share out the sweep's runs, or build's clients, got both")
+        static = tuple(value for name, value in point.items() if name not in swept)
+        if not _alike(datas.setdefault(static, sim.data), sim.data):
+            raise ValueError(
+                f"build must give points that differ in floats the same data, got others at {label(point)}: "
+                "take whole numbers, words or functions for what the data depend on"
+            )
+
+
+def _train(
+    program: Program,
+    keeper: Keeper | None,
+    cuts: Callable[[int], Iterable[tuple[int, int]]],
+    every: int,
+    stop: Callable[[], bool],
+    advance: Callable[[int], None],
+) -> list[History]:
+    """One history per run, as ``run`` makes it: from the keeper's checkpoint on, and with new ones."""
+    runs, states, began = range(len(program.owners)), program.start(), 0
+    past: list[History] = []
+    mesh = program.call["mesh"]
+    data, numbers = replicate((program.sim.data, program.numbers), mesh)
+    if keeper is not None and (found := keeper.load(states, blank(program.sim))):
+        began, kept_states, stacked = found
+        past = [_of(r, stacked) for r in runs]
+        states = kept_states if mesh is None else jax.tree.map(_where, kept_states, states)
+    pieces: list[tuple[np.ndarray, Any]] = []
+    played = kept = began
+    advance(began * len(runs))
+
+    def so_far() -> list[History]:
+        now = [join([(gaps, _of(r, record)) for gaps, record in pieces], began) for r in runs] if pieces else past
+        return [*map(after, past, now)] if past and pieces else now
+
+    for evaluations, length in cuts(began):
+        states, record = go_on(states, numbers, data, evaluations=evaluations, every=length, **program.call)
+        pieces.append((np.full(evaluations, length), jax.device_get(record)))
+        played += evaluations * length
+        advance(evaluations * length * len(runs))
+        if keeper is None:
+            continue
+        if stop() or played - kept >= every:
+            keeper.save(played, states, jax.tree.map(lambda *each: np.stack(each), *so_far()))
+            kept = played
+        if stop() and kept == played:
+            raise KeyboardInterrupt(f"stopped after round {played}, which is kept in {keeper.folder}")
+    if keeper is not None and kept < played:
+        keeper.save(played, states, jax.tree.map(lambda *each: np.stack(each), *so_far()))
+    return so_far()
+
+
+def _where(new: Any, old: Any) -> Any:
+    """An array on the devices that another one is on."""
+    return jax.device_put(new, old.sharding)
+
+
+def _of(r: int, stacked: Any) -> Any:
+    """One run's part."""
+    return jax.tree.map(lambda a: a[r], stacked)
+
+
+def _keeper(program: Program, place: Path, settings: Mapping[str, Any]) -> Keeper:
+    """A program's place on disk; refused before anything is trained where it holds another sweep's."""
+    grid = {f"grid[{name!r}]": values for name, values in program.values.items()}
+    mesh = program.call["mesh"]
+    settings = {**grid, **settings, "devices": 1 if mesh is None else mesh.size}
+    settings["side_by_side"] = program.call["width"]
+    about = checkpoints.describe(program.sim, program.start(), settings)
+    # The first point's simulation may be the same where others' are not: fedprox(mu) and fedprox(mu / 2) at mu = 0.
+    about[PROGRAM] += program.call["made"]
+    found = checkpoints.keeper(place, about)
+    found.check()
+    return found
+
+
+def _places(checkpoint: str | Path, programs: Sequence[Program]) -> list[Path]:
+    """A folder per program, whose name does not depend on the others but where two are called alike."""
+    names = [re.sub(r"[^\w.,=@-]+", "_", program.name) for program in programs]
+    short = [f"{name[:80]}-{sha256(name.encode()).hexdigest()[:8]}" if len(name) > 80 else name for name in names]
+    return [Path(checkpoint) / name for name in numbered(short)]
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two trees hold the same, of which the leaves are mostly one object."""
+    mine, theirs = jax.tree.leaves(one), jax.tree.leaves(other)
+    same = (a is b or np.array_equal(a, b) for a, b in zip(mine, theirs))
+    return len(mine) == len(theirs) and all(same)
+
+
+def _keys(seeds: int | Sequence[Any]) -> Any:
+    if isinstance(seeds, int | np.integer):
+        seeds = range(check_count("seeds", seeds))
+    listed = isinstance(seeds, Sequence) and not isinstance(seeds, str | bytes)
+    if not listed and not (isinstance(seeds, np.ndarray | jax.Array) and seeds.ndim):
+        raise ValueError(f"seeds must be a number or a list of seeds or keys, got {seeds!r}")
+    if not len(seeds):
+        raise ValueError("seeds must be a number or a list of seeds or keys, got an empty list")
+    return jnp.stack([as_key(seed) for seed in seeds])

@@ -1,0 +1,165 @@
+"""A round's local training: every client of the cohort, side by side or one after another.
+
+It leaves the stacked updates, or their weighted sum alone, added up as they come: then the models of no more than
+one block of clients exist at a time, however large the cohort.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedjax_fair.data import FederatedData
+from fedjax_fair.engine.checks import check_trained
+from fedjax_fair.engine.failures import all_finite
+from fedjax_fair.engine.signals import PerExample
+from fedjax_fair.local.objectives import LocalLoss, erm
+from fedjax_fair.local.sgd import LocalSGD, local_sgd
+from fedjax_fair.models import Model
+from fedjax_fair.types import Batch, Client, Key, LossFn, Method, Params, Trace, Train
+
+
+class Sent(NamedTuple):
+    """What a client sends back; of several, every leaf has a leading axis."""
+
+    update: Params
+    """``w_k - w``, in the types of the model."""
+    trace: Trace
+    arrived: Array
+    """bool: whether the update is finite. Where not, it is zeros, for ``0 * nan`` is ``nan`` in any sum."""
+
+
+class Training(NamedTuple):
+    """How cohorts of a federation train; built by :func:`cohort_training`."""
+
+    stacked: Callable[[Params, FederatedData, Array, Key, Array], Sent]
+    """``(params, data, ids i32[S], key, round) -> Sent``, of arrays [S, ...]."""
+    summed: Callable[[Params, FederatedData, Array, Key, Array, Array], tuple[Params, Array]] | None
+    """``(params, data, ids i32[S], key, round, coef f[S]) -> (sum_k coef_k update_k, arrived bool[S])``. None where
+    the whole cohort trains side by side, for its updates are all there anyway, and where it is faulty."""
+
+
+def cohort_training(
+    train: Train,
+    loss: LossFn,
+    sizes: np.ndarray,
+    block: int | None,
+    interleaved: LocalSGD | None,
+    faulty: bool = False,
+) -> Training:
+    """The training of clients with these sizes.
+
+    Two at a time train in one loop, where ``interleaved`` is the trainer that can; else ``block`` at a time are
+    vmapped (None: all). ``faulty``: what is sent may change on its way, so an update that is not finite is left as
+    it is.
+    """
+    largest = int(sizes.max())
+    equal = bool((sizes == largest).all())  # then the number of local steps is static
+    width = block if interleaved is None else 2
+
+    def sending(params: Params, data: FederatedData, key: Key, round: Array) -> Callable[[Array], list[Sent]]:
+        """``ids of one block -> what they send``, in one part or in several."""
+
+        def client(id: Array) -> Client:
+            size = largest if equal else data.train.size[id]
+            slots = data.train.start[id] + jnp.arange(largest)
+            rows = data.train.rows[jnp.minimum(slots, data.train.rows.shape[0] - 1)]
+            return Client(id, rows, size, data.take)
+
+        def sent(trained: Params, trace: Trace) -> Sent:
+            update = jax.tree.map(lambda new, old: (new - old).astype(old.dtype), trained, params)
+            arrived = all_finite(update)
+            if not faulty:
+                update = jax.tree.map(lambda leaf: jnp.where(arrived, leaf, 0), update)
+            return Sent(update, trace, arrived)
+
+        def one(id: Array) -> Sent:
+            result = train(loss, params, client(id), jax.random.fold_in(key, id), round)
+            return sent(*check_trained(result, params))
+
+        def some(ids: Array) -> list[Sent]:
+            if interleaved is not None:
+                keys = [jax.random.fold_in(key, id) for id in ids]
+                pair = interleaved.interleaved(loss, params, [client(id) for id in ids], keys, round)
+                return [_alone(sent(*each)) for each in pair]
+            return [_alone(one(ids[0]))] if block == 1 else [jax.vmap(one)(ids)]  # vmapping one costs a fifth
+
+        return some
+
+    def stacked(params: Params, data: FederatedData, ids: Array, key: Key, round: Array) -> Sent:
+        some = sending(params, data, key, round)
+
+        def stack(nothing: None, ids: Array) -> tuple[None, Sent]:
+            return None, jax.tree.map(lambda *parts: jnp.concatenate(parts), *some(ids))
+
+        return by_blocks(stack, None, ids, width)[1]
+
+    def summed(
+        params: Params, data: FederatedData, ids: Array, key: Key, round: Array, coef: Array
+    ) -> tuple[Params, Array]:
+        some = sending(params, data, key, round)
+
+        def add(total: Params, now: tuple[Array, Array]) -> tuple[Params, Array]:
+            parts = some(now[0])
+            for part, own in zip(parts, now[1].reshape(len(parts), -1)):
+                total = jax.tree.map(lambda sum, u, own=own: sum + weighted_sum(own, u), total, part.update)
+            return total, jnp.concatenate([part.arrived for part in parts])
+
+        return by_blocks(add, no_sum(params), (ids, coef), width)
+
+    return Training(stacked, None if width is None or faulty else summed)
+
+
+def by_blocks(step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, items: Any, width: int | None) -> Any:
+    """``jax.lax.scan`` over blocks of ``width`` items, arrays [n, ...], and the rest; None: all of them at once."""
+    count = len(jax.tree.leaves(items)[0])
+    if width is None or width >= count:
+        return step(carry, items)
+    even = count // width * width
+    blocks = jax.tree.map(lambda leaf: leaf[:even].reshape(-1, width, *leaf.shape[1:]), items)
+    carry, done = jax.lax.scan(step, carry, blocks)
+    done = jax.tree.map(lambda leaf: leaf.reshape(even, *leaf.shape[2:]), done)
+    if even < count:
+        carry, rest = step(carry, jax.tree.map(lambda leaf: leaf[even:], items))
+        done = jax.tree.map(lambda *parts: jnp.concatenate(parts), done, rest)
+    return carry, done
+
+
+def weighted_sum(coef: Array, stacked: Array) -> Array:
+    """``sum_k coef_k stacked_k``, in full precision on every device: an average must not round to TF32."""
+    dtype = adding(stacked.dtype)
+    return jnp.tensordot(coef.astype(dtype), stacked.astype(dtype), 1, precision="highest")
+
+
+def adding(dtype: Any) -> Any:
+    """What sums of such updates are made in: at least float32, for sums in bfloat16 stick. Integers do not move."""
+    return jnp.promote_types(dtype, jnp.float32) if jnp.issubdtype(dtype, jnp.inexact) else dtype
+
+
+def no_sum(params: Params) -> Params:
+    """The sum of no updates of such a model."""
+    return jax.tree.map(lambda w: jnp.zeros(w.shape, adding(w.dtype)), params)
+
+
+def _alone(sent: Sent) -> Sent:
+    return jax.tree.map(lambda leaf: leaf[None], sent)
+
+
+def local_work(net: Model, method: Method, trainer: Any, loss: PerExample) -> tuple[Train, LossFn]:
+    """The trainer after the method's override, and the loss that it differentiates."""
+    if trainer is local_sgd:
+        raise ValueError("trainer must be ff.local_sgd(...) or a function, got the factory local_sgd: call it")
+    train = trainer if method.local is None else method.local(trainer)
+    if not callable(train):
+        raise ValueError(f"trainer must be ff.local_sgd(...) or a function, got {type(train).__name__}")
+    objective = train.objective if isinstance(train, LocalSGD) else erm
+    if method.objective is not None:
+        objective = method.objective(objective)
+
+    def of_examples(params: Params, batch: Batch) -> Array:
+        return loss(net.apply(params, batch.x, batch.key), batch.y)
+
+    return train, LocalLoss(of_examples, objective)

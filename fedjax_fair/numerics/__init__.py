@@ -1,0 +1,1 @@
+"""Numerical tools that know nothing of federated learning: solvers, shuffles, sums, options of the compiler."""

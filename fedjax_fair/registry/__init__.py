@@ -1,0 +1,35 @@
+"""The catalogue: every factory by name, what its docstring says, a user's own rules, and their contract."""
+
+from fedjax_fair.registry.names import (
+    AGGREGATORS,
+    DEFENCES,
+    FAULTS,
+    MODELS,
+    OBJECTIVES,
+    PARTITIONS,
+    SELECTORS,
+    defaults,
+    make,
+    make_rule,
+    plain,
+    rule_factory,
+    settings_of,
+    summary,
+)
+
+__all__ = [
+    "AGGREGATORS",
+    "DEFENCES",
+    "FAULTS",
+    "MODELS",
+    "OBJECTIVES",
+    "PARTITIONS",
+    "SELECTORS",
+    "defaults",
+    "make",
+    "make_rule",
+    "plain",
+    "rule_factory",
+    "settings_of",
+    "summary",
+]

@@ -1,0 +1,135 @@
+"""What every stock rule is put through, for a rule of the user's own."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_fair.checks import check_count
+from fedjax_fair.reads import reads
+from fedjax_fair.registry.plugins import said
+from fedjax_fair.types import Aggregator, Method, Report, as_method
+
+
+def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -> str:
+    """Put a rule through the contract that every stock rule keeps; say what it is, or what is wrong with it.
+
+    The state keeps its form; coefficients are finite, also where all losses are 0, and 0 for the inactive; the
+    order of the slots, and what inactive slots hold, do not matter; jit, vmap and scan change nothing.
+
+    Args:
+      rule: an Aggregator or a Method.
+      n_clients: N of the federation to try it on.
+      cohort: S; N for a rule that needs everybody in every round.
+
+    Returns:
+      A line: which signals it reads, and whether its coefficients are a convex combination.
+
+    Raises:
+      ValueError: the first promise that it breaks.
+    """
+    check_count("n_clients", n_clients, low=3)
+    if not 3 <= check_count("cohort", cohort) <= n_clients:
+        raise ValueError(f"cohort must be from 3 to the {n_clients} clients, got {cohort}")
+    key, weigh = jax.random.key(7), as_method(rule).aggregator.weigh
+    start = as_method(rule).aggregator.init(jnp.arange(1.0, n_clients + 1), key)
+    reports = [_report(seed, n_clients, cohort) for seed in range(3)]
+    absent = reports[0]._replace(active=reports[0].active.at[1].set(False))
+
+    answer = _ran("runs as weigh(state, report, key)", lambda: weigh(start, reports[0], key))
+    pair = isinstance(answer, tuple) and len(answer) == 2
+    _require(pair, f"returns a pair, coefficients and state, got {type(answer).__name__}")
+    coef, after = answer
+    _require(np.shape(coef) == (cohort,), f"gives one coefficient a slot, [{cohort}], got {np.shape(coef)}")
+    _require(_form(after) == _form(start), "keeps the form of its state: structure, shapes and dtypes")
+    content = reports[0]._replace(loss=jnp.zeros(cohort), train_loss=jnp.zeros(cohort))
+    for name, report in (("everybody", reports[0]), ("an absent client", absent), ("losses of zero", content)):
+        given, _ = weigh(start, report, key)
+        _require(bool(jnp.isfinite(given).all()), f"gives finite coefficients with {name}")
+        _require(not np.any(np.asarray(given)[~np.asarray(report.active)]), "gives the inactive 0")
+
+    order = np.random.default_rng(0).permutation(cohort)
+    moved = _take(absent, order)
+    expected, same = weigh(start, absent, key)
+    _alike(weigh(start, moved, key), (expected[order], same), "does not mind the order of the slots")
+    _alike(weigh(start, _filled(absent, jnp.nan), key), (expected, same), "does not look at inactive slots")
+    under_jit, under_vmap = "is the same under jit", "is the same under vmap"
+    in_a_scan = "is the same in a scan as round by round"
+    _alike(_ran(under_jit, lambda: jax.jit(weigh)(start, absent, key)), (expected, same), under_jit)
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *reports)
+    each = _ran(under_vmap, lambda: jax.vmap(weigh, in_axes=(None, 0, None))(start, stacked, key))
+    loop = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[weigh(start, report, key) for report in reports])
+    _alike(each, loop, under_vmap)
+    rounds, state = [], start
+    for report in reports:
+        given, state = weigh(state, report, key)
+        rounds.append(given)
+    last, scanned = _ran(in_a_scan, lambda: jax.lax.scan(lambda s, r: weigh(s, r, key)[::-1], start, stacked))
+    _alike((scanned, last), (jnp.stack(rounds), state), in_a_scan)
+
+    weights = np.asarray(rounds)
+    convex = bool((weights >= 0).all() and np.allclose(weights.sum(1), 1, atol=1e-5))
+    low, high = weights.sum(1).min(), weights.sum(1).max()
+    kind = "are nonnegative and sum to 1" if convex else f"sum to {low:.3g} ... {high:.3g}"
+    signals = ", ".join(reads(rule, n_clients=n_clients, cohort=cohort)) or "nothing"
+    return f"keeps its promises; reads {signals}; coefficients {kind}"
+
+
+def _report(seed: int, n_clients: int, cohort: int) -> Report:
+    """A random cohort's report."""
+    rng = np.random.default_rng(seed)
+    ids = rng.permutation(n_clients)[:cohort]
+    updates = rng.normal(0, 0.3, (cohort, 6)).astype(np.float32)
+    draw: Callable[[], jax.Array] = lambda: jnp.asarray(rng.uniform(0.2, 3, cohort), jnp.float32)  # noqa: E731
+    report = Report(
+        ids=jnp.asarray(ids, jnp.int32),
+        n=jnp.asarray(ids + 1.0, jnp.float32),
+        active=jnp.ones(cohort, bool),
+        loss=draw(),
+        train_loss=draw(),
+        train_loss_std=draw(),
+        accuracy=draw() / 3,
+        gram=jnp.asarray(updates @ updates.T),
+        updates={"w": jnp.asarray(updates)},
+    )
+    return report
+
+
+def _take(report: Report, order: np.ndarray) -> Report:
+    moved: Report = jax.tree.map(lambda leaf: leaf[order], report)
+    return moved._replace(gram=moved.gram[:, order])
+
+
+def _filled(report: Report, value: Any) -> Report:
+    """The report with ``value`` in every signal of the inactive slots."""
+    off = ~report.active
+
+    def fill(leaf: Any) -> Any:
+        return jnp.where(off.reshape(-1, *(1,) * (leaf.ndim - 1)), value, leaf)
+
+    signals = {name: fill(getattr(report, name)) for name in ("loss", "train_loss", "train_loss_std", "accuracy")}
+    gram = jnp.where(off[:, None] | off[None, :], value, report.gram)
+    return report._replace(**signals, gram=gram, updates=jax.tree.map(fill, report.updates))
+
+
+def _form(tree: Any) -> Any:
+    return jax.tree.structure(tree), [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in jax.tree.leaves(tree)]
+
+
+def _alike(got: Any, expected: Any, promise: str) -> None:
+    pairs = zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True)
+    _require(all(np.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True) for a, b in pairs), promise)
+
+
+def _ran(promise: str, call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except Exception as error:  # whatever a user's rule raises
+        raise ValueError(f"rule must be one that {promise}, got {said(error)}") from error
+
+
+def _require(kept: bool, promise: str) -> None:
+    if not kept:
+        raise ValueError(f"rule must be one that {promise}")

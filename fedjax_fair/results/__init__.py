@@ -1,0 +1,1 @@
+"""What an experiment leaves behind: the table, a folder of files, and one page that shows them."""

@@ -1,0 +1,137 @@
+"""What an experiment leaves behind: a folder of files."""
+
+import contextlib
+import csv
+import itertools
+import platform
+import subprocess
+from collections.abc import Mapping
+from importlib import metadata
+from io import BytesIO, StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedjax_fair import plot
+from fedjax_fair.engine.files import to_json, write_atomically
+from fedjax_fair.results.table import Runs, summarize
+
+
+def claim_folder(folder: Path, overwrite: bool, name: str = "out") -> Path:
+    """Create the results folder and prove that it can be written.
+
+    Raises:
+      ValueError: it cannot, or it already holds results and ``overwrite`` is not set.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / "summary.json").exists() and not overwrite:
+            raise ValueError(f"{name} {folder} already holds results: name another folder, or pass --overwrite")
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ValueError(f"{name} {folder} cannot be written: {error.strerror}") from error
+    return folder
+
+
+def new_folder(wanted: Path) -> Path:
+    """Create ``wanted``, or, where another job was faster, the first free of wanted-2, wanted-3, ...
+
+    Raises:
+      ValueError: it cannot be created.
+    """
+    try:
+        wanted.parent.mkdir(parents=True, exist_ok=True)
+        for folder in itertools.chain(
+            [wanted], (wanted.with_name(f"{wanted.name}-{i}") for i in itertools.count(2))
+        ):
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                break
+    except OSError as error:
+        raise ValueError(f"out {wanted} cannot be written: {error.strerror}") from error
+    return claim_folder(folder, overwrite=False)
+
+
+def write(folder: Path, runs: Runs, about: Mapping[str, Any], clients: np.ndarray | None = None) -> None:
+    """Write ``summary.json``, ``summary.csv`` and ``history.npz`` for the rules that have finished so far.
+
+    The summaries judge by ``clients``, bool[N]; the history holds all.
+    """
+    summaries = {rule: summarize(histories, clients) for rule, histories in runs.items()}
+    rules = {
+        rule: {
+            key: {"mean": values.mean(), "std": _std(values), "per_seed": values.tolist()}
+            for key, values in measures.items()
+        }
+        for rule, measures in summaries.items()
+    }
+    write_atomically(folder / "summary.json", to_json({**about, "rules": rules}))
+
+    rows = [["rule", *(f"{key}_{s}" for key in next(iter(summaries.values())) for s in ("mean", "std"))]]
+    for rule, measures in summaries.items():
+        rows.append([rule, *(f"{v:.6g}" for values in measures.values() for v in (values.mean(), _std(values)))])
+    text = _csv(rows)
+    write_atomically(folder / "summary.csv", text)
+
+    arrays = {} if clients is None else {"honest": clients}
+    for rule, histories in runs.items():
+        arrays[f"{rule}/rounds"] = histories[0].rounds
+        for field in ("accuracy", "loss", "ids", "coef", "active"):
+            arrays[f"{rule}/{field}"] = np.stack([getattr(history, field) for history in histories])
+    buffer = BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    write_atomically(folder / "history.npz", buffer.getvalue())
+
+
+def _std(values: np.ndarray) -> float:
+    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+
+
+def _csv(rows: list[list[str]]) -> str:
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def write_plots(folder: Path, runs: Runs, clients: np.ndarray | None = None) -> None:
+    """Lorenz curves, histograms of the clients' accuracies, accuracy and fairness over rounds, as PNG."""
+    who = slice(None) if clients is None else clients
+    last = {rule: np.stack([h.accuracy[-1, who] for h in histories]) for rule, histories in runs.items()}
+    course = {
+        rule: (histories[0].rounds, np.stack([h.accuracy[:, who] for h in histories]))
+        for rule, histories in runs.items()
+    }
+    plot.save(plot.lorenz(last), folder / "lorenz.png")
+    plot.save(plot.client_histogram(last), folder / "histogram.png")
+    plot.save(plot.accuracy_and_fairness(course), folder / "over_rounds.png")
+
+
+def about(command: str) -> dict[str, Any]:
+    """What a reader needs to repeat the run: command, versions, machine, commit."""
+    import jax
+
+    packages = ("fedjax-fair", "jax", "jaxlib", "flax", "optax", "numpy")
+    device = jax.devices()[0]
+    return {
+        "command": command,
+        "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
+        "platform": platform.platform(),
+        "device": f"{device.platform}: {device.device_kind}",
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the package's own checkout, with -dirty where it was edited; None for an installed package."""
+    git = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent)]
+    tracked = [*git, "ls-files", "--error-unmatch", Path(__file__).name]
+    describe = [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude", "*"]
+    try:
+        for asked in (tracked, describe):
+            answer = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()

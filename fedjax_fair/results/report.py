@@ -1,0 +1,179 @@
+"""A results folder as one HTML page that opens anywhere: tables, figures, configuration and command, all inside."""
+
+import base64
+import io
+import json
+import tomllib
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedjax_fair import plot
+from fedjax_fair.data.sources.tfds import IMAGES
+from fedjax_fair.engine.files import write_atomically
+from fedjax_fair.engine.history import History
+from fedjax_fair.results.table import COLUMNS, COST, COST_LEGEND
+from fedjax_fair.types import Evaluation
+
+STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 0 auto; padding: 1rem; color: #1a1a1a; }
+h1 { font-size: 1.6rem; margin: .5rem 0; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #ddd; }
+th:first-child, td:first-child { text-align: left; }
+td small { color: #666; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1.5rem; }
+figure { margin: 0; } figure img { width: 100%; } figcaption { font-size: .9rem; color: #444; }
+pre { background: #f5f5f5; padding: .75rem; white-space: pre-wrap; overflow-wrap: anywhere; font-size: .85rem; }
+"""
+LEGEND = (
+    "Clients' {split} accuracy, mean ± standard deviation over the seeds: its mean, variance, mean of the worst "
+    "and best 5 % of clients, Gini coefficient, Jain's index; peak is the mean accuracy at its best evaluation."
+)
+
+
+def report(folder: Path, out: Path | None = None) -> Path:
+    """Write the page of a results folder, by default ``FOLDER/report.html``.
+
+    Raises:
+      ValueError: no results there, damaged ones, or a place that cannot be written.
+    """
+    try:
+        summary = json.loads((folder / "summary.json").read_text())
+        with np.load(io.BytesIO((folder / "history.npz").read_bytes())) as arrays:
+            history = {name: arrays[name] for name in arrays.files}
+        config = (folder / "config.toml").read_text()
+        page = render(summary, history, config)
+    except NotADirectoryError as error:
+        raise ValueError(f"folder must be a folder of results, got the file {folder}") from error
+    except FileNotFoundError as error:
+        raise ValueError(f"folder {folder} holds no results: no {Path(error.filename).name}") from error
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"folder {folder} holds damaged results: {type(error).__name__}: {error}") from error
+    place = folder / "report.html" if out is None else out
+    try:
+        write_atomically(place, page)
+    except OSError as error:
+        raise ValueError(f"out {place} cannot be written: {error.strerror}") from error
+    return place
+
+
+def render(summary: dict[str, Any], arrays: dict[str, np.ndarray], config: str) -> str:
+    """The page of what ``results.write`` keeps."""
+    rules = [*summary["rules"]]
+    honest = arrays.get("honest")
+    settings = tomllib.loads(config)
+    swept = f"{settings['aggregator']}: " if "grid" in settings else ""
+    title = f"{swept}{', '.join(rules[:4])}{' and others' if len(rules) > 4 else ''}"
+    seeds = len(next(iter(summary["rules"].values()))["accuracy"]["per_seed"])
+    rounds = int(arrays[f"{rules[0]}/ids"].shape[1])
+    clients = int(arrays[f"{rules[0]}/accuracy"].shape[-1])
+    judged = (
+        ""
+        if honest is None
+        else (f" Judged by the {int(honest.sum())} honest clients; {int((~honest).sum())} do {settings['fault']}.")
+    )
+    dataset = settings["dataset"] + (f" ({settings['partition']})" if settings["dataset"] in IMAGES else "")
+    where = f"{dataset}: {clients} clients, {summary['cohort']} a round"
+    intro = f"{where}, {rounds} rounds, {seeds} {'seeds' if seeds > 1 else 'seed'}, {summary['model']}."
+    legend = LEGEND.format(split=settings.get("evaluate", "test"))
+    costly = any(measures["evaluations"]["mean"] for measures in summary["rules"].values())
+    figures = "".join(figure(escape(caption), embedded(draw)) for caption, draw in drawings(rules, arrays))
+    made = {key: value for key, value in summary.items() if key not in ("rules", "versions", "command")}
+    about = "\n".join(f"{key}: {value}" for key, value in {**made, **summary["versions"]}.items())
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+        f'content="width=device-width, initial-scale=1"><title>{escape(title)}</title><style>{STYLE}</style></head>'
+        f"<body><h1>{escape(title)}</h1><p>{escape(intro + judged)}</p>"
+        f'<h2>After the last round</h2><div class="wide">{table(summary["rules"], costly)}</div>'
+        f"<p>{legend}{' ' + COST_LEGEND if costly else ''}</p>"
+        f'<h2>Figures</h2><div class="figures">{figures}</div>'
+        f"<h2>Command</h2><pre>{escape(summary['command'])}</pre>"
+        f"<h2>Configuration</h2><pre>{escape(config)}</pre>"
+        f"<h2>Made with</h2><pre>{escape(about)}</pre></body></html>\n"
+    )
+
+
+def figure(caption: str, source: str) -> str:
+    """One figure with its caption."""
+    return f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
+
+
+def table(rules: dict[str, dict[str, dict[str, Any]]], costly: bool = False) -> str:
+    """A row per rule, a column per measure; what selection costs besides where there is something to show."""
+    shown_costs = COST if costly else {}
+    head = "".join(f"<th>{escape(h)}</th>" for h in ("rule", *COLUMNS.values(), *shown_costs.values()))
+    rows = []
+    for rule, measures in rules.items():
+        cells = []
+        for name in COLUMNS:
+            digits = 3 if name in ("gini", "jain") else 1
+            mean, std, seeds = (measures[name][key] for key in ("mean", "std", "per_seed"))
+            shown = "–" if mean is None else f"{mean:.{digits}f}"
+            spread = f" <small>± {std:.{digits}f}</small>" if len(seeds) > 1 and std is not None else ""
+            cells.append(f"<td>{shown}{spread}</td>")
+        cells += [f"<td>{measures[name]['mean']:.0f}</td>" for name in shown_costs]
+        rows.append(f"<tr><td>{escape(rule)}</td>{''.join(cells)}</tr>")
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def drawings(rules: list[str], arrays: dict[str, np.ndarray]) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Captions, and what draws the figure."""
+    who = arrays.get("honest", slice(None))
+    accuracy = {rule: arrays[f"{rule}/accuracy"][..., who] for rule in rules}  # [seeds, T, N]
+    last = {rule: a[:, -1] for rule, a in accuracy.items()}
+    course = {rule: (arrays[f"{rule}/rounds"], a) for rule, a in accuracy.items()}
+    yield "Lorenz curves of the clients' accuracies", lambda: plot.lorenz(last)
+    yield "Accuracy from the worst served client to the best", lambda: plot.sorted_accuracy(last)
+    yield "Clients by accuracy, mean over the seeds", lambda: plot.client_histogram(last)
+    yield "Mean accuracy and variance over the rounds", lambda: plot.accuracy_and_fairness(course)
+    if len(rules) > 1:
+        # At most ten, and of a short run only its end: untrained models would be averaged in.
+        count = max(1, min(10, next(iter(accuracy.values())).shape[1] // 4))
+        late = {rule: a[:, -count:] for rule, a in accuracy.items()}
+        over = f"mean over the last {count} evaluations" if count > 1 else "at the last evaluation"
+        yield (
+            f"Fairness against accuracy, {over}; crosses are 95 % confidence intervals, cut off at the frame",
+            lambda: plot.frontier(late),
+        )
+    clients = next(iter(accuracy.values())).shape[-1] if isinstance(who, slice) else len(who)
+    first = {rule: _first_seed(rule, arrays) for rule in rules}
+    drawn: dict[bytes, list[str]] = {}  # rules of which the same clients took part are one line
+    for rule, history in first.items():
+        drawn.setdefault(np.where(history.active, history.ids, -1).tobytes(), []).append(rule)
+    alike = {_several(names): first[names[0]] for names in drawn.values()}
+    yield "How often clients took part, first seed", lambda: plot.selections(alike, clients)
+    for rule, history in first.items():
+        yield f"Coefficients of {rule}, first seed", partial(plot.coefficients, history, clients)
+
+
+def _several(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more, alike"
+
+
+def _first_seed(rule: str, arrays: dict[str, np.ndarray]) -> History:
+    ids, coef, active, accuracy, loss = (
+        arrays[f"{rule}/{field}"][0] for field in ("ids", "coef", "active", "accuracy", "loss")
+    )
+    none = np.zeros(len(ids), int)
+    return History(
+        arrays[f"{rule}/rounds"], {"test": Evaluation(accuracy, loss)}, ids, coef, active, None, none, none
+    )
+
+
+def embedded(draw: Callable[[], Any]) -> str:
+    """A drawing as a data address: vectors, so that it is sharp at any width."""
+    drawn = draw()
+    ax = drawn[0] if isinstance(drawn, tuple) else drawn
+    buffer = io.BytesIO()
+    with plot.paper():
+        ax.get_figure(root=True).savefig(buffer, format="svg", metadata={"Date": None})
+    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -1,0 +1,303 @@
+"""The command line as a user meets it: tables, folders, help and flags."""
+
+import dataclasses
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from typing import Literal, get_args, get_origin
+
+import numpy as np
+import pytest
+from toy import same_arrays
+
+import fedjax_fair as ff
+from fedjax_fair import registry
+from fedjax_fair.cli.arguments import flags, read_command
+from fedjax_fair.cli.commands import main
+from fedjax_fair.cli.experiment import settings_class
+from fedjax_fair.results.table import COLUMNS
+
+SMALL = ["--clients", "6", "--cohort", "3", "--rounds", "4", "--eval-every", "2", "--synthetic.max-size", "80"]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """The folder and the printed table of one small comparison."""
+    out = tmp_path_factory.mktemp("compared") / "results"
+    command = ["compare", *SMALL, "--seeds", "2", "--out", str(out), "--algorithms", "fedavg", "fedmaba:alpha=.8"]
+    done = subprocess.run(
+        [sys.executable, "-m", "fedjax_fair", *command], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return out, done.stdout
+
+
+def test_compare_prints_a_row_per_rule_and_a_column_per_measure(compared):
+    table = compared[1].splitlines()
+    assert all(heading in table[0] for heading in COLUMNS.values())
+    assert table[2].split()[0] == "fedavg"
+    assert table[3].split()[0] == "fedmaba:alpha=.8"
+    assert all(cell.count("±") == 1 for row in table[2:4] for cell in row.split()[1:])
+
+
+def test_the_folder_holds_settings_summaries_every_client_and_plots(compared):
+    out = compared[0]
+    names = {
+        "config.toml",
+        "summary.json",
+        "summary.csv",
+        "history.npz",
+        "lorenz.png",
+        "histogram.png",
+        "over_rounds.png",
+    }
+    assert {path.name for path in out.iterdir()} == names
+    history = np.load(out / "history.npz")
+    assert history["fedavg/accuracy"].shape == (2, 2, 6)  # seeds, evaluations, clients
+    assert history["fedmaba:alpha=.8/coef"].shape == (2, 4, 3)  # seeds, rounds, cohort
+    assert history["fedavg/rounds"].tolist() == [2, 4]
+    np.testing.assert_array_equal(history["fedavg/ids"], history["fedmaba:alpha=.8/ids"])  # the same cohorts
+
+
+def test_the_summary_is_the_history_summarised(compared):
+    out = compared[0]
+    summary = json.loads((out / "summary.json").read_text())
+    accuracy = np.load(out / "history.npz")["fedavg/accuracy"].astype(float)
+    measured = summary["rules"]["fedavg"]
+    assert measured["accuracy"]["per_seed"] == pytest.approx(100 * accuracy[:, -1].mean(1))
+    assert measured["variance"]["per_seed"] == pytest.approx(1e4 * accuracy[:, -1].var(1), rel=1e-4)
+    assert measured["variance"]["std"] == pytest.approx(1e4 * accuracy[:, -1].var(1).std(ddof=1), rel=1e-4)
+    assert measured["peak"]["per_seed"] == pytest.approx(100 * accuracy.mean(2).max(1))
+    assert summary["command"].startswith("fedjax-fair compare --clients 6")
+    assert set(summary["versions"]) >= {"python", "jax", "flax", "optax", "fedjax-fair"}
+
+
+def test_the_written_configuration_repeats_the_run_bit_for_bit(compared, tmp_path, capsys):
+    out = compared[0]
+    main(["compare", str(out / "config.toml"), "--out", str(tmp_path / "again")])
+    same_arrays(out / "history.npz", tmp_path / "again" / "history.npz")
+    capsys.readouterr()
+
+
+def test_flags_win_over_the_file(compared, tmp_path, capsys):
+    main(
+        ["compare", str(compared[0] / "config.toml"), "--out", str(tmp_path / "o"), "--seeds", "1", "--rounds", "2"]
+    )
+    config = tomllib.loads((tmp_path / "o" / "config.toml").read_text())
+    assert (config["seeds"], config["rounds"], config["clients"]) == (1, 2, 6)
+    capsys.readouterr()
+
+
+def test_run_trains_one_rule(tmp_path, capsys):
+    main(["run", "--aggregator", "afl", "--afl.lr", ".5", *SMALL, "--seeds", "1", "--out", str(tmp_path / "o")])
+    assert capsys.readouterr().out.splitlines()[2].split()[0] == "afl"
+    assert tomllib.loads((tmp_path / "o" / "config.toml").read_text())["afl"]["lr"] == 0.5
+
+
+def test_rows_with_selectors_of_their_own_show_what_selection_cost(tmp_path, capsys):
+    rules = ["fedavg", "fedavg@pow_d", "fedavg@cpow_d:d=5,batch=7", "fedavg@ucb_cs"]
+    main(["compare", *SMALL, "--seeds", "1", "--out", str(tmp_path / "o"), "--algorithms", *rules])
+    table = capsys.readouterr().out.splitlines()
+    assert table[0].split()[-2:] == ["sent", "asked"]
+    cost = {row.split()[0]: row.split()[-2:] for row in table[2:6]}
+    assert cost["fedavg"] == cost["fedavg@ucb_cs"] == ["3", "0"]
+    assert cost["fedavg@cpow_d:d=5,batch=7"] == ["5", "35"]
+    assert cost["fedavg@pow_d"][0] == "6"
+    assert int(cost["fedavg@pow_d"][1]) > 6 * 35  # six clients' whole training sets
+    assert "models sent" in "".join(table)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["compare", "--help"], ["list", "--help"]])
+def test_help_goes_to_standard_output(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    printed = capsys.readouterr()
+    assert not stop.value.code
+    assert "usage: fedjax-fair" in printed.out
+    assert printed.err == ""
+
+
+def test_the_flags_that_errors_name_are_those_of_the_help(capsys):
+    experiment, _ = read_command(["compare"])
+    with pytest.raises(SystemExit):
+        main(["compare", "--help"])
+    assert set(re.findall("--[A-Za-z][A-Za-z0-9.-]*", capsys.readouterr().out)) - {"--fedjax-fair", "--resume"} == {
+        flag for flag in flags(experiment) if flag.startswith("--")
+    }
+
+
+def test_completion_goes_to_standard_output(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--tyro-print-completion", "bash"])
+    assert not stop.value.code
+    printed = capsys.readouterr()
+    assert "fedjax-fair" in printed.out
+    assert printed.err == ""
+
+
+@pytest.mark.parametrize("group", [registry.AGGREGATORS, registry.SELECTORS, registry.OBJECTIVES], ids=len)
+def test_every_setting_has_a_flag(group):
+    for name, factory in group.items():
+        for field in dataclasses.fields(settings_class(factory)):
+            flag = f"--{name}.{field.name}".replace("_", "-")
+            kind = get_args(field.type)[0]
+            words = [] if kind is bool else ["3"]
+            if get_origin(kind) is Literal:
+                words = [get_args(kind)[-1]]
+            experiment, _ = read_command(["compare", flag, *words])
+            expected = True if kind is bool else words[0] if get_origin(kind) is Literal else 3
+            assert getattr(getattr(experiment, name), field.name) == expected
+
+
+def test_finished_rules_survive_a_crash(tmp_path, monkeypatch, capsys):
+    original, calls = ff.run, []
+
+    def failing(*arguments, **options):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(*arguments, **options)
+
+    monkeypatch.setattr("fedjax_fair.cli.train.run", failing)
+    out = tmp_path / "o"
+    with pytest.raises(SystemExit) as stop:
+        main(["compare", *SMALL, "--seeds", "1", "--out", str(out), "--algorithms", "fedavg", "afl"])
+    assert stop.value.code == 130
+    assert list(json.loads((out / "summary.json").read_text())["rules"]) == ["fedavg"]
+    assert capsys.readouterr().err.splitlines()[-1] == "fedjax-fair: stopped"
+    capsys.readouterr()
+
+
+def test_a_setting_of_something_unused_is_remarked_on(tmp_path, capsys):
+    flags = ["--fedmaba.alpha", ".3", "--partition", "dirichlet", "--afl.lr", ".2", "--seeds", "1"]
+    main(["compare", *SMALL, *flags, "--out", str(tmp_path / "o"), "--algorithms", "afl"])
+    printed = capsys.readouterr().err
+    assert "fedmaba.alpha has no effect: this run has no fedmaba" in printed
+    assert "partition has no effect: synthetic has clients of its own" in printed
+    assert "afl.lr has no effect" not in printed
+
+
+@pytest.mark.parametrize("command", [["run"], ["sweep", "--grid", "lr=.05,.1"]], ids=["run", "sweep"])
+def test_a_cpu_is_as_many_devices_as_it_is_asked_for_and_has_cores(command, tmp_path):
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+    def call(devices: int) -> subprocess.CompletedProcess:
+        flags = [*SMALL, "--seeds", "1", "--devices", str(devices), "--out", str(tmp_path / str(devices))]
+        words = [sys.executable, "-m", "fedjax_fair", *command, *flags]
+        unsaid = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
+        environment = unsaid | {"JAX_PLATFORMS": "cpu"}
+        return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+
+    for devices in (1, cores):
+        done = call(devices)
+        assert done.returncode == 0, done.stderr
+    one, other = (np.load(tmp_path / str(devices) / "history.npz") for devices in (1, cores))
+    for name in one:
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-4, err_msg=name)
+    refused = call(cores + 1)
+    assert refused.returncode == 2
+    assert f"devices must be from 1 to the {cores} that JAX sees, got {cores + 1}" in refused.stderr
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly():
+    done = subprocess.run(
+        f"{sys.executable} -m fedjax_fair list | head -1", shell=True, capture_output=True, text=True, check=False
+    )
+    assert "Rules" in done.stdout
+    assert done.stderr == ""
+
+
+def test_the_second_call_finds_its_programs_compiled(tmp_path):
+    places = os.environ | {"FEDJAX_FAIR_CACHE": str(tmp_path / "cache")}
+    environment = {name: value for name, value in places.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+
+    def call(out: str) -> set[str]:
+        command = [sys.executable, "-m", "fedjax_fair", "run", *SMALL, "--seeds", "1", "--out", str(tmp_path / out)]
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+        # Only the programs of rounds: whether a trifle is worth keeping is decided by how long it happened to take.
+        return {path.name for path in (tmp_path / "cache" / "programs").glob("jit_play-*-cache")}
+
+    first = call("first")
+    assert first
+    assert call("second") == first  # nothing was compiled anew
+    one, two = (np.load(tmp_path / out / "history.npz") for out in ("first", "second"))
+    for name in one:
+        np.testing.assert_array_equal(one[name], two[name])
+
+
+def test_a_run_that_was_cut_off_is_resumed_without_another_flag(tmp_path, monkeypatch, capsys):
+    """Ctrl-C in the second rule; resumed, it ends as what was never interrupted. It is refused as a new run."""
+    flags = [
+        *SMALL,
+        "--seeds",
+        "1",
+        "--eval-every",
+        "2",
+        "--checkpoint-every",
+        "2",
+        "--algorithms",
+        "fedavg",
+        "fedmaba",
+    ]
+    flags += ["--liars", ".2", "--fault", "inflate_loss:factor=5", "--defence", "clip_losses", "--available", ".8"]
+    main(["compare", *flags, "--checkpoint", str(tmp_path / "kept"), "--out", str(tmp_path / "whole")])
+    whole = capsys.readouterr().out
+    assert "honest clients;" in whole
+    keeping, saves = sys.modules["fedjax_fair.engine.checkpoint"].Keeper.save, []
+
+    def save(self, *what):
+        keeping(self, *what)
+        saves.append(what[0])
+        if len(saves) == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    begun = ["compare", *flags, "--checkpoint", str(tmp_path / "cut"), "--out", str(tmp_path / "out")]
+    with monkeypatch.context() as patch:
+        patch.setattr("fedjax_fair.engine.checkpoint.Keeper.save", save)
+        with pytest.raises(SystemExit) as stop:
+            main(begun)
+    assert stop.value.code == 130
+    printed = capsys.readouterr().err
+    assert f"go on with: fedjax-fair compare --resume {tmp_path / 'cut'}" in printed
+    with pytest.raises(SystemExit):
+        main(["compare", *flags, "--checkpoint", str(tmp_path / "cut"), "--out", str(tmp_path / "other")])
+    assert "already holds a run: go on with fedjax-fair compare --resume" in capsys.readouterr().err
+    main(["compare", "--resume", str(tmp_path / "cut")])
+    assert capsys.readouterr().out == whole
+    one, other = (np.load(tmp_path / name / "history.npz") for name in ("whole", "out"))
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name])
+
+
+OWN = """
+from __future__ import annotations
+import dataclasses
+import fedjax_fair as ff, jax.numpy as jnp
+
+@dataclasses.dataclass
+class Unused:
+    power: float
+
+def squared(power: float = 2.0):
+    def weigh(state, report, key):
+        coef = jnp.where(report.active, report.loss, 0) ** power
+        return coef / coef.sum(), state
+    return ff.Aggregator(lambda sizes, key=None: (), weigh)
+"""
+
+
+def test_a_rule_of_the_users_own_file_is_a_row_like_any_other(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(OWN)
+    rules = ["loss_proportional", "mine.py:squared:power=1", "mine:squared@pow_d:d=6"]
+    main(["compare", *SMALL, "--seeds", "1", "--out", "out", "--algorithms", *rules])
+    kept = json.loads((tmp_path / "out" / "summary.json").read_text())["rules"]
+    assert [*kept] == rules
+    assert kept[rules[1]]["accuracy"]["mean"] == pytest.approx(kept[rules[0]]["accuracy"]["mean"])
+    assert rules[1] in capsys.readouterr().out
+    main(["compare", "out/config.toml", "--out", "again"])
+    assert (tmp_path / "again" / "summary.csv").read_text() == (tmp_path / "out" / "summary.csv").read_text()

@@ -1,0 +1,72 @@
+"""Every flag that can change what is trained on synthetic data does: another traced program, or other data."""
+
+import dataclasses
+
+import pytest
+from test_cli import SMALL
+
+from fedjax_fair import registry
+from fedjax_fair.cli.arguments import read_command
+from fedjax_fair.cli.experiment import Experiment
+from fedjax_fair.cli.plan import prepare
+from fedjax_fair.engine.checkpoint import DATA, PROGRAM, describe
+
+FLAGS = [
+    "--clients 7",
+    "--data-seed 1",
+    "--split .6 .2 .2",
+    "--precision default",
+    "--synthetic.beta 0",
+    "--cohort 2",
+    "--model mlp",
+    "--lr .02",
+    "--lr-decay .5",
+    "--server-lr .5",
+    "--epochs 2",
+    "--steps 3",
+    "--batch-size 5",
+    "--objective proximal --proximal.mu 5",
+    "--selector size_proportional",
+    "--available .5",
+    "--liars .4 --fault scale_update:factor=-5",
+    "--liars .4 --fault flip_labels",
+    "--defence median",
+    "--defence clip_updates:max_norm=.01",
+    "--defence clip_losses:factor=2",
+    "--evaluate validation",
+]
+SELECTORS = [f"--selector {name}" for name in registry.SELECTORS if name != "uniform"]
+ELSEWHERE = {"dataset", "partition", "test"}  # of images
+NOT_TRAINED = {
+    *("rounds", "seeds", "eval_every", "devices", "checkpoint", "checkpoint_every"),
+    *("data_dir", "out", "overwrite", "quiet", "json"),
+}
+
+
+def trained(words):
+    """What a command would train; nothing is compiled for it."""
+    plan = prepare(*read_command(["run", "--aggregator", "fedmaba", *SMALL, *words.split()]))
+    (sim,) = plan.simulations.values()
+    told = describe(sim, None, {})
+    return told[DATA], told[PROGRAM]
+
+
+@pytest.fixture(scope="module")
+def usual():
+    return trained("")
+
+
+def test_no_setting_is_forgotten():
+    flags = " ".join([*FLAGS, *SELECTORS]).split()
+    tried = {word[2:].split(".")[0].replace("-", "_") for word in flags if word.startswith("--")}
+    settings = {field.name for field in dataclasses.fields(Experiment)}
+    assert settings - tried == ELSEWHERE | NOT_TRAINED
+
+
+def test_the_length_of_a_run_is_no_part_of_it(usual):
+    assert trained("--rounds 9") == usual
+
+
+@pytest.mark.parametrize("words", [*FLAGS, *SELECTORS])
+def test_a_flag_changes_what_is_trained(words, usual):
+    assert trained(words) != usual

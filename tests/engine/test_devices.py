@@ -1,0 +1,244 @@
+"""More devices, and more processes, than one: the same results."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import toy
+from jax.sharding import Mesh
+from numpy.testing import assert_allclose, assert_array_equal
+
+import fedjax_fair as ff
+
+RULES = ("fedavg", "fedmaba", "aaggff_d", "fedmgda_plus")
+
+CASES = 3 * len(RULES) + 5
+
+PROGRAM = """
+import sys; sys.path.insert(0, {tests!r})
+import jax
+if sys.argv[2:]:
+    address, processes, mine = sys.argv[2:]
+    jax.distributed.initialize(address, int(processes), int(mine))
+import numpy as np, test_devices as t
+devices = jax.device_count()
+cases = t.results(devices)
+if jax.process_index() == 0:
+    np.savez(sys.argv[1], **cases)
+"""
+
+
+def logistic(name, cohort, devices):
+    data = toy.federation(sizes=(3, 8, 5, 4, 6, 7, 3, 4, 9, 5, 6, 4))
+    return ff.simulation(
+        toy.linear,
+        data,
+        aggregator=rule(name),
+        selector=ff.uniform(cohort),
+        trainer=ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=3),
+        devices=devices,
+    )
+
+
+def troubled(devices):
+    """A cohort drawn by losses, of whom one sends NaN and one too much, and a server that reads all updates."""
+    clients = np.arange(12)
+    data = toy.federation(sizes=(3, 8, 5, 4, 6, 7, 3, 4, 9, 5, 6, 4))
+    return ff.simulation(
+        toy.linear,
+        data,
+        aggregator=ff.fedmaba(alpha=0.5, eta_b=0.3),
+        selector=ff.pow_d(5, d=9),
+        trainer=ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=3),
+        faults=[ff.faults.not_finite(clients == 3), ff.faults.scale_update(clients == 8, factor=4.0)],
+        server_optimizer=optax.chain(ff.defences.trimmed_mean(0.2), optax.sgd(1.0)),
+        devices=devices,
+    )
+
+
+def one_by_one(devices):
+    """Twelve clients whose updates are added up as they come; where one of two fails, all train again."""
+    local = ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=3)
+
+    def train(loss, params, client, key, round):
+        params, trace = local(loss, params, client, key, round)
+        bad = (client.id == 3) | ((client.id == 11) & (round % 2 == 1))
+        return jax.tree.map(lambda w: jnp.where(bad, jnp.nan, w), params), trace
+
+    data = toy.federation(sizes=(3, 8, 5, 4, 6, 7, 3, 4, 9, 5, 6, 4))
+    everybody = {"trainer": train, "client_block": 1, "devices": devices}
+    return ff.simulation(toy.linear, data, aggregator=ff.fedmaba(alpha=0.5, eta_b=0.3), **everybody)
+
+
+def deep_init(key, x):
+    first, last = jax.random.split(key)
+    return {
+        "in": jax.random.normal(first, (x.shape[-1], 16), x.dtype),
+        "nothing": jnp.zeros((0, 3), x.dtype),
+        "out": toy.linear_init(last, jnp.ones((1, 16), x.dtype)),
+    }
+
+
+def deep_apply(params, x):
+    return toy.linear_apply(params["out"], jax.nn.relu(x @ params["in"]))
+
+
+def rule(name):
+    return ff.registry.make_rule(name, {}, learning_rate=0.05)
+
+
+def alike(dtype):
+    return toy.federation(sizes=(8,) * 12, dtype=dtype)
+
+
+def deep(rule, devices, data, model=(deep_init, deep_apply)):
+    return ff.simulation(
+        model,
+        data,
+        aggregator=rule,
+        trainer=ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=4),
+        devices=devices,
+    )
+
+
+def played(sim, rounds):
+    state, history = ff.run(sim, 3, rounds, eval_every=rounds)
+    leaves = [np.asarray(leaf).ravel() for leaf in jax.tree.leaves(state.params)]
+    return {"params": np.concatenate(leaves), "coef": history.coef, "ids": history.ids, "loss": history.loss}
+
+
+def swept(clients, runs):
+    """Three settings from three seeds in one program, over so many devices by clients or by runs."""
+    data = alike(np.float32)
+
+    def build(alpha):
+        return deep(ff.fedmaba(alpha=alpha), clients, data, toy.linear)
+
+    settings = {"side_by_side": 2, "rounds": 3, "eval_every": 1, "chunk": 1}
+    found = ff.sweep(build, {"alpha": [0.2, 0.5, 0.7]}, seeds=3, devices=runs, **settings)
+    histories = [history for point in found.histories for history in point]
+    return {name: np.stack([getattr(h, name) for h in histories]) for name in ("coef", "ids", "loss", "accuracy")}
+
+
+def results(devices):
+    """Everything that must not depend on the devices."""
+    found = {}
+    for name, cohort in [(name, 8) for name in RULES] + [("fedmaba", 5)]:
+        found[f"{name} {cohort}"] = played(logistic(name, cohort, devices), 50)
+    found["troubled"] = played(troubled(devices), 50)
+    found["one by one"] = played(one_by_one(devices), 50)
+    found["swept clients"] = swept(devices, 1)
+    found["swept runs"] = swept(1, devices)
+    for name in RULES:
+        found[f"mlp 32 {name}"] = played(deep(rule(name), devices, alike(np.float32)), 1)
+        with jax.enable_x64(True):
+            found[f"mlp 64 {name}"] = played(deep(rule(name), devices, alike(np.float64)), 20)
+    return {f"{case} {name}": value for case, values in found.items() for name, value in values.items()}
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return results(1)
+
+
+def environment(devices=None):
+    flags = os.environ["XLA_FLAGS"]
+    if devices is not None:
+        flags += f" --xla_force_host_platform_device_count={devices}"
+    return os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+
+
+def command(out, *words):
+    text = textwrap.dedent(PROGRAM.format(tests=str(Path(__file__).parents[1])))
+    return [sys.executable, "-c", text, str(out), *map(str, words)]
+
+
+def agree(path, alone, cases):
+    with np.load(path) as found:
+        assert len(found.files) == 4 * cases
+        for name in found.files:
+            tolerance = 1e-9 if name.startswith("mlp 64") else 1e-5
+            assert found[name].dtype == alone[name].dtype
+            assert_allclose(found[name], alone[name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+def test_eight_devices_are_as_good_as_one(tmp_path, alone):
+    """Cohorts of 8, and of 5 and 12, which eight devices do not divide."""
+    subprocess.run(command(tmp_path / "eight.npz"), env=environment(8), check=True, capture_output=True)
+    agree(tmp_path / "eight.npz", alone, cases=CASES)
+
+
+def test_two_processes_are_as_good_as_one(tmp_path, alone):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    processes = []
+    for mine in range(2):
+        words = command(tmp_path / "two.npz", address, 2, mine)
+        with (tmp_path / f"{mine}.log").open("w") as log:
+            processes.append(subprocess.Popen(words, env=environment(2), stdout=log, stderr=log))
+    codes = [process.wait(300) for process in processes]
+    assert codes == [0, 0], (tmp_path / "0.log").read_text()[-2000:]
+    agree(tmp_path / "two.npz", alone, cases=CASES)
+
+
+TRAVELS = r"""
+import sys; sys.path.insert(0, {tests!r})
+import jax, re
+import fedjax_fair as ff
+jax.config.update("jax_num_cpu_devices", 2)  # importing the package has not settled it
+import test_devices as t
+for name in ("fedavg", "fedmgda_plus"):
+    sim = t.deep(t.rule(name), 2, t.alike("float32"))
+    state = jax.eval_shape(sim.init, jax.random.key(0))
+    text = jax.jit(sim.step).lower(state, sim.data).compile().as_text()
+    print(*re.findall(r"= (\w+\[[0-9,]*\])\S* all-gather", text))
+try:
+    t.swept(2, 2)
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_updates_travel_only_where_a_rule_reads_them_all():
+    """Twelve clients on two devices: FedAvg's tell each other who failed, a Gram matrix needs all updates."""
+    text = TRAVELS.format(tests=str(Path(__file__).parents[1]))
+    done = subprocess.run(
+        [sys.executable, "-c", text], env=environment(), check=True, capture_output=True, text=True
+    )
+    fedavg, fedmgda_plus, both = done.stdout.splitlines()
+    assert fedavg == "pred[12]"
+    assert {"f32[12,4,16]", "f32[12,16,3]", "f32[12,12]"} < set(fedmgda_plus.split())
+    assert both == "devices share out the sweep's runs, or build's clients, got both"
+
+
+def test_a_mesh_of_one_device_is_no_different():
+    mesh = Mesh(np.array(jax.devices()[:1]), ("anything",))
+    one, other = (played(logistic("fedmaba", 5, devices), 3) for devices in (1, mesh))
+    assert_array_equal(one["ids"], other["ids"])
+    assert_allclose(one["params"], other["params"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("devices", "sentence"),
+    [
+        (0, "devices must be from 1 to the 1 that JAX sees, got 0"),
+        (64, "devices must be from 1 to the 1 that JAX sees, got 64; jax.config.update('jax_num_cpu_devices'"),
+        ("all", "devices must be a number of devices or a jax.sharding.Mesh, got 'all'"),
+        (True, "devices must be a number of devices or a jax.sharding.Mesh, got True"),
+        (Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b")), "devices must be a mesh of one axis, got"),
+    ],
+    ids=str,
+)
+def test_devices_that_are_not_there(devices, sentence):
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        logistic("fedavg", 5, devices)

@@ -1,0 +1,125 @@
+"""The swap-or-not shuffle: a bijection for every size and key, whose orders are equally likely."""
+
+from math import factorial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from fedjax_fair.numerics.shuffle import MANY, shuffle_keys, shuffled
+
+UNLIKELY = 1e-3  # p-value below which a fixed seed would have been unlucky
+
+
+@jax.jit
+def permute(seed, positions, n):
+    return shuffled(shuffle_keys(jax.random.key(seed)), positions, n)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**31 - 1])
+def test_is_a_bijection_for_every_size_up_to_200(seed):
+    sizes = jnp.arange(1, 201)
+    sent = np.asarray(jax.vmap(permute, (None, None, 0))(seed, jnp.arange(200), sizes))
+    for n, row in zip(range(1, 201), sent):
+        assert sorted(row[:n]) == list(range(n))
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(1, 5000), seed=st.integers(0, 2**31 - 1))
+def test_is_a_bijection_for_any_size_and_key(n, seed):
+    sent = np.asarray(permute(seed, jnp.arange(5000), n))[:n]
+    assert np.array_equal(np.sort(sent), np.arange(n))
+
+
+def test_is_a_bijection_far_beyond_16_bits():
+    n = 100_003
+    assert np.array_equal(np.sort(permute(5, jnp.arange(n), n)), np.arange(n))
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 64])
+def test_positions_beyond_the_domain_give_something_inside(n):
+    sent = np.asarray(permute(3, jnp.arange(n, 300), n))
+    assert sent.min() >= 0
+    assert sent.max() < n
+
+
+def test_a_traced_size_gives_the_same_permutation_as_a_python_one():
+    keys = shuffle_keys(jax.random.key(4))
+    traced = jax.jit(jax.vmap(lambda n: shuffled(keys, jnp.arange(40), n)))(jnp.array([1, 13, 40]))
+    for row, n in zip(traced, (1, 13, 40)):
+        assert np.array_equal(row, shuffled(keys, jnp.arange(40), n))
+
+
+def test_reading_some_positions_is_reading_them_off_the_whole():
+    keys = shuffle_keys(jax.random.key(6))
+    some = jnp.array([[5, 0], [19, 7]])
+    assert np.array_equal(shuffled(keys, some, 20), shuffled(keys, jnp.arange(20), 20)[some])
+
+
+def test_many_positions_at_a_time_are_the_same_as_few():
+    """Many play the rounds in a loop."""
+    keys, few = shuffle_keys(jax.random.key(8)), MANY // 2
+    parts = [shuffled(keys, jnp.arange(at, at + few), 4 * few) for at in range(0, 4 * few, few)]
+    assert np.array_equal(jnp.concatenate(parts), shuffled(keys, jnp.arange(4 * few), 4 * few))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+@pytest.mark.parametrize("n", [MANY - 1, MANY])
+def test_the_loop_is_for_many_positions_on_a_cpu(n, backend, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    program = jax.jit(lambda keys: shuffled(keys, jnp.arange(n), n)).lower(shuffle_keys(jax.random.key(0)))
+    assert ("while" in program.as_text()) == (backend == "cpu" and n == MANY)
+
+
+def test_64_bit_mode_draws_the_same_permutations():
+    narrow = permute(2, jnp.arange(300), 300)
+    with jax.enable_x64(True):
+        assert np.array_equal(permute(2, jnp.arange(300), 300), narrow)
+
+
+def test_the_epochs_of_one_key_are_equally_likely_too():
+    keys = shuffle_keys(jax.random.key(13), (24_000,))
+    orders = np.asarray(jax.vmap(lambda k: shuffled(k, jnp.arange(4), 4))(keys))
+    _, counts = np.unique(orders @ 4 ** np.arange(4), return_counts=True)
+    assert len(counts) == 24
+    assert chisquare(counts).pvalue > UNLIKELY
+
+
+def test_each_of_a_batch_of_keys_is_an_order_of_its_own():
+    keys = shuffle_keys(jax.random.key(0), (50,))
+    orders = jax.vmap(lambda k: shuffled(k, jnp.arange(30), 30))(keys)
+    assert len({tuple(row) for row in np.asarray(orders).tolist()}) == 50
+
+
+def draws(positions, n, how_many, seed):
+    """i[how_many, len(positions)]: where random permutations of n, each of a key of its own, send ``positions``."""
+    keys = jax.vmap(shuffle_keys)(jax.random.split(jax.random.key(seed), how_many))
+    return np.asarray(jax.jit(jax.vmap(lambda k: shuffled(k, jnp.array(positions), n)))(keys), np.int64)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_every_permutation_is_equally_likely(n):
+    orders = draws(range(n), n, 24_000, seed=10)
+    _, counts = np.unique(orders @ n ** np.arange(n), return_counts=True)
+    assert len(counts) == factorial(n)
+    assert chisquare(counts).pvalue > UNLIKELY
+
+
+@pytest.mark.parametrize("places", [(0, 1), (24, 25), (0, 49), (13, 37)])
+def test_every_ordered_pair_is_equally_likely(places):
+    pairs = draws(places, 50, 60_000, seed=11)
+    counts = np.bincount(pairs @ (50, 1), minlength=2500).reshape(50, 50)
+    assert np.trace(counts) == 0
+    assert chisquare(counts[~np.eye(50, dtype=bool)]).pvalue > UNLIKELY
+
+
+def test_consecutive_epochs_of_one_key_are_independent():
+    """The orders that two epochs of a client's round give one example form all n^2 pairs equally often."""
+    keys = jax.vmap(lambda key: shuffle_keys(key, (2,)))(jax.random.split(jax.random.key(12), 20_000))
+    both = jax.vmap(jax.vmap(lambda k: shuffled(k, jnp.array([3]), 20)[0]))(keys)
+    counts = np.bincount(np.asarray(both) @ (20, 1), minlength=400)
+    assert chisquare(counts).pvalue > UNLIKELY

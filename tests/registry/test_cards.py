@@ -1,0 +1,85 @@
+"""What ``list`` and the docs say of every rule, selector, objective, model and partition."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import fedjax_fair as ff
+from fedjax_fair import registry
+from fedjax_fair.cli.commands import main
+from fedjax_fair.registry.cards import GROUPS, as_markdown, as_text, card, cards
+
+EVERYTHING = {name: factory for group in GROUPS.values() for name, factory in group.items()}
+PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
+
+
+@pytest.mark.parametrize("name", registry.AGGREGATORS)
+def test_a_rule_says_what_it_optimises_reads_and_where_it_is_from(name):
+    made = card(EVERYTHING[name])
+    assert made.optimises.endswith(".")
+    assert made.reads
+    assert len(made.source) > 20
+
+
+@pytest.mark.parametrize("name", EVERYTHING)
+def test_every_setting_is_explained(name):
+    made = card(EVERYTHING[name])
+    assert made.summary.endswith(".")
+    assert [setting for setting, (_, meaning) in made.settings.items() if len(meaning) < 2] == []
+
+
+def test_the_signals_are_those_of_the_traced_program():
+    assert card(EVERYTHING["qfedavg"]).reads == ("loss", "gram")
+    assert card(EVERYTHING["ucb_cs"]).reads == ("train_loss", "train_loss_std")
+    assert card(EVERYTHING["uniform"]).reads == card(EVERYTHING["mlp"]).reads == ()
+
+
+def test_list_prints_every_card_within_the_terminals_width(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    main(["list"])
+    printed = capsys.readouterr().out
+    words = " ".join(printed.split())
+    for group in cards().values():
+        for made in group:
+            for text in (made.optimises, made.source, *(meaning for _, meaning in made.settings.values())):
+                assert "".join(text.split()) in words.replace(" ", "")  # wrapped, but nothing is cut
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_list_of_one_name_prints_one_card(capsys):
+    main(["list", "afl"])
+    printed = capsys.readouterr().out
+    assert printed.startswith("Rules\nafl: ")
+    assert "FedMABA's tables use {.01, .1, .5, .7}" in " ".join(printed.split())
+    assert "fedavg" not in printed
+
+
+def test_a_card_without_anything_to_say_is_its_summary():
+    assert as_text(card(EVERYTHING["iid"])._replace(settings={}, source=""), 100).count("\n") == 0
+
+
+def test_the_page_of_the_docs_is_what_the_registry_writes(capsys):
+    main(["list", "--markdown"])
+    assert capsys.readouterr().out == as_markdown() == PAGE.read_text(), (
+        "write it anew: fedjax-fair list --markdown > docs/reference.md"
+    )
+
+
+def test_the_tables_of_the_page_have_a_row_for_everything_and_even_columns():
+    tables = [[row for row in part.splitlines() if row.startswith("|")] for part in as_markdown().split("## ")[1:]]
+    assert [len(table) - 2 for table in tables] == [len(group) for group in GROUPS.values()]
+    for table in tables:
+        assert len({row.replace(r"\|", "").count("|") for row in table}) == 1
+
+
+@pytest.mark.parametrize("signal", ["loss", "train_loss", "train_loss_std", "accuracy"])
+def test_the_page_on_losses_names_exactly_the_rules_that_read_each(signal):
+    page = (Path(__file__).parents[2] / "docs" / "losses.md").read_text()
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| `report.{signal}` |")]
+    named = set(re.findall(r"`(\w+)`", row.split("|")[4]))
+    rules = {name: registry.make_rule(name, learning_rate=0.1) for name in registry.AGGREGATORS}
+    selectors = {name: factory(2) for name, factory in registry.SELECTORS.items()}
+    reading = {name for name, rule in rules.items() if signal in ff.reads(rule, n_clients=4)}
+    observing = {name for name, s in selectors.items() if signal in ff.reads(ff.fedavg(), s, n_clients=4, cohort=2)}
+    assert named == reading | observing

@@ -1,0 +1,179 @@
+"""A results folder as one page: everything inside, nothing blank, nothing from elsewhere."""
+
+import base64
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedjax_fair.cli.commands import main
+from fedjax_fair.results.report import table
+from fedjax_fair.results.table import COLUMNS
+
+RULES = ("fedavg", "fedmaba:alpha=0.8", "fedfv")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("results") / "out"
+    flags = [
+        "--rounds",
+        "12",
+        "--seeds",
+        "2",
+        "--clients",
+        "8",
+        "--cohort",
+        "3",
+        "--eval-every",
+        "2",
+        "--liars",
+        ".2",
+    ]
+    main(["compare", *flags, "--out", str(place), "--algorithms", *RULES])
+    return place
+
+
+@pytest.fixture(scope="module")
+def page(folder):
+    main(["report", str(folder)])
+    return (folder / "report.html").read_text()
+
+
+class Reader(HTMLParser):
+    """Which tags there are, and that every one is closed."""
+
+    VOID = frozenset({"meta", "img", "br"})
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.seen, self.images = [], [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append(tag)
+        if tag == "img":
+            self.images.append(dict(attributes))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_nothing_from_elsewhere(page):
+    reader = Reader(page)
+    assert reader.open == []
+    assert not re.search(r"""(src|href)=["'](?!data:)""", page)
+    assert "url(" not in page
+    assert "script" not in reader.seen
+    assert "@import" not in page
+
+
+def test_every_figure_is_there_and_not_blank(page):
+    images = Reader(page).images
+    captions = " ".join(image["alt"] for image in images)
+    for word in ("Lorenz", "worst served", "by accuracy", "over the rounds", "Fairness", "took part"):
+        assert word in captions
+    assert sum("Coefficients" in image["alt"] for image in images) == len(RULES)
+    for image in images:
+        kind, _, data = image["src"].partition(",")
+        assert kind == "data:image/svg+xml;base64"
+        drawing = base64.b64decode(data).decode()
+        assert "<svg" in drawing
+        assert not re.search(r'(xlink:)?href="https?:', drawing)
+        inked = re.findall(r"<(?:path|use|image)", drawing)
+        assert len(inked) > 20, image["alt"]
+        colours = {c.lower() for c in re.findall(r"#[0-9a-fA-F]{6}", drawing)}
+        one_line = "took part" in image["alt"]  # all rules draw the same clients here
+        assert len(colours - {"#ffffff", "#000000"}) > (0 if one_line else 1) or "<image" in drawing, image["alt"]
+
+
+def test_it_holds_the_table_the_configuration_and_the_command(page, folder):
+    intro = "synthetic: 8 clients, 3 a round, 12 rounds, 2 seeds"
+    judged = "Judged by the 6 honest clients; 2 do inflate_loss."
+    for word in (*RULES, "worst 5%", intro, judged, "at the last evaluation", "--cohort 3", "cohort = 3", "jax: "):
+        assert word in page
+    assert page.count("<tr>") == 1 + len(RULES)
+
+
+def test_the_summary_is_the_honest_clients(folder):
+    kept = json.loads((folder / "summary.json").read_text())["rules"]
+    with np.load(folder / "history.npz") as arrays:
+        honest = arrays["honest"]
+        for name in RULES:
+            last = arrays[f"{name}/accuracy"][:, -1]
+            assert kept[name]["accuracy"]["mean"] == pytest.approx(100 * last[:, honest].mean(), rel=1e-6)
+            assert kept[name]["accuracy"]["mean"] != pytest.approx(100 * last.mean(), rel=1e-6)
+
+
+def test_it_holds_what_selection_cost_where_the_terminal_does(page, tmp_path, capsys):
+    rules = ["fedavg", "fedavg@pow_d:d=4"]
+    flags = ["--rounds", "2", "--seeds", "1", "--clients", "8", "--cohort", "3", "--out", str(tmp_path)]
+    main(["compare", *flags, "--algorithms", *rules])
+    assert " sent" in capsys.readouterr().out
+    main(["report", str(tmp_path)])
+    costly = (tmp_path / "report.html").read_text()
+    assert "<th>sent</th><th>asked</th>" in costly
+    assert "models sent (to train, and to be asked for a loss)" in costly
+    assert "<th>sent</th>" not in page
+
+
+def test_what_a_rule_is_called_cannot_break_the_page(folder, tmp_path):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("summary.json", "config.toml"):
+        (copy / name).write_text((folder / name).read_text().replace('"fedfv"', '"<b>&fedfv"'))
+    with np.load(folder / "history.npz") as arrays:
+        np.savez(copy / "history.npz", **{name.replace("fedfv", "<b>&fedfv"): arrays[name] for name in arrays})
+    main(["report", str(copy), "--out", str(tmp_path / "page.html")])
+    page = (tmp_path / "page.html").read_text()
+    assert "<b>" not in page
+    assert "&lt;b&gt;&amp;fedfv" in page
+    assert not (copy / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda place: (place / "file").touch(), "folder must be a folder of results, got the file .*file"),
+        (None, "report takes a folder of results, such as one under runs/, got nothing"),
+        (lambda place: None, r"folder .* holds no results: no summary.json"),
+        (
+            lambda place: (place / "summary.json").write_text("{"),
+            r"folder .* holds damaged results: JSONDecodeError",
+        ),
+        (lambda place: (place / "summary.json").write_text("{}"), r"folder .* holds no results: no history.npz"),
+        (
+            lambda place: (
+                [(place / name).write_text("{}") for name in ("summary.json", "history.npz")]
+                and (place / "history.npz").write_bytes(b"PK\x03\x04 and no more")
+            ),
+            r"folder .* holds damaged results: BadZipFile",
+        ),
+    ],
+)
+def test_a_folder_without_results_is_one_sentence(damage, sentence, tmp_path, capsys):
+    words = [] if damage is None else [str(tmp_path)]
+    if damage is not None:
+        damage(tmp_path)
+    if (tmp_path / "file").exists():
+        words = [str(tmp_path / "file")]
+    with pytest.raises(SystemExit) as stop:
+        main(["report", *words])
+    assert stop.value.code == 2
+    assert re.match(f"fedjax-fair: {sentence}", capsys.readouterr().err)
+    assert not Path("report.html").exists()
+
+
+def test_the_pages_table_shows_a_spread_for_several_seeds_only():
+    def row(*per_seed):
+        std = float(np.std(per_seed, ddof=1)) if len(per_seed) > 1 else 0.0
+        return {name: {"mean": float(np.mean(per_seed)), "std": std, "per_seed": [*per_seed]} for name in COLUMNS}
+
+    assert "<td>7.0 <small>± 1.4</small></td>" in table({"a": row(6.0, 8.0)})
+    assert "<td>7.0 <small>± 0.0</small></td>" in table({"a": row(7.0, 7.0)})  # as the terminal's table has it
+    assert "<td>7.0</td>" in table({"a": row(7.0)})
