@@ -38,6 +38,8 @@ from fedjax_fair.local.sgd import local_sgd
 from fedjax_fair.models import losses
 from fedjax_fair.reads import reads
 from fedjax_fair.registry.contract import check_rule
+from fedjax_fair.results.compare import compare
+from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.table import table
 from fedjax_fair.robustness import availability, defences, faults
 from fedjax_fair.selectors import cpow_d, pow_d, rpow_d, size_proportional, ucb_cs, uniform
@@ -62,6 +64,7 @@ __all__ = [
     "Aggregator",
     "Batch",
     "Client",
+    "Comparison",
     "Context",
     "Evaluation",
     "FederatedData",
@@ -83,6 +86,7 @@ __all__ = [
     "averaged",
     "callbacks",
     "check_rule",
+    "compare",
     "cpow_d",
     "data",
     "defences",

@@ -2,7 +2,7 @@
 
 All clients share the weights here, so no client needs a pass of its own: examples of all clients go through the
 model in flat batches, and sums by owner do the rest. Nothing is padded but the last batches. Of
-a ``mesh`` every device does its share; for use inside :func:`fedjax_fair.devices.everywhere`.
+a ``mesh`` every device does its share; for use inside :func:`fedjax_fair.engine.devices.everywhere`.
 """
 
 import functools

@@ -24,7 +24,7 @@ RULES = ("fedavg", "fedmaba", "aaggff_d", "fedmgda_plus")
 CASES = 3 * len(RULES) + 5
 
 PROGRAM = """
-import sys; sys.path.insert(0, {tests!r})
+import sys; sys.path[:0] = [{tests!r}, {tests!r} + '/engine']
 import jax
 if sys.argv[2:]:
     address, processes, mine = sys.argv[2:]
@@ -192,7 +192,7 @@ def test_two_processes_are_as_good_as_one(tmp_path, alone):
 
 
 TRAVELS = r"""
-import sys; sys.path.insert(0, {tests!r})
+import sys; sys.path[:0] = [{tests!r}, {tests!r} + '/engine']
 import jax, re
 import fedjax_fair as ff
 jax.config.update("jax_num_cpu_devices", 2)  # importing the package has not settled it

@@ -1,0 +1,160 @@
+"""A comparison: every rule's result is its own run's, differences are paired, settings are chosen on validation."""
+
+import numpy as np
+import optax
+import pytest
+import toy
+from numpy.testing import assert_allclose, assert_array_equal
+
+import fedjax_fair as ff
+from fedjax_fair.metrics.significance import holm, paired
+from fedjax_fair.results.comparison import measured
+
+
+def federation(seed):
+    return toy.federation(seed=seed)
+
+
+def build(rule, data, lr=0.1):
+    return ff.simulation(
+        toy.linear,
+        data,
+        aggregator=rule,
+        selector=ff.uniform(3),
+        trainer=ff.local_sgd(optax.sgd(lr), epochs=1, batch_size=2),
+        evaluate=("test", "validation"),
+    )
+
+
+def q_fedavg(q):
+    return ff.qfedavg(q=q, lipschitz=10.0)
+
+
+SHORT = {"federation": federation, "rounds": 4, "eval_every": 1, "last": 2}
+RULES = {"fedavg": ff.fedavg(), "no-op": ff.fedprox(mu=0.0), "fedmaba": ff.fedmaba()}
+
+
+@pytest.fixture(scope="module")
+def found():
+    return ff.compare(RULES, build, replicates=3, **SHORT)
+
+
+@pytest.fixture(scope="module")
+def tuned():
+    tune = {"fedavg": {"lr": [0.01, 0.1, 1.0]}, "qfedavg": {"q": [0.1, 1.0, 5.0]}}
+    return ff.compare({"fedavg": ff.fedavg(), "qfedavg": q_fedavg}, build, replicates=2, tune=tune, **SHORT)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_result_is_that_of_the_rules_own_run(found, rule):
+    for replicate, history in enumerate(found.runs[rule]):
+        _, alone = ff.run(build(RULES[rule], federation(replicate)), replicate, 4, eval_every=1)
+        assert_allclose(history.scores["test"].accuracy, alone.scores["test"].accuracy, atol=1e-6)
+        assert_array_equal(history.ids, alone.ids)
+        assert_allclose(history.coef, alone.coef, atol=1e-5)
+
+
+def test_a_measure_is_the_mean_of_the_last_evaluations(found):
+    for history, got in zip(found.runs["fedmaba"], found.measures()["fedmaba"]["gini"]):
+        assert_allclose(got, np.mean([ff.metrics.gini(a) for a in history.accuracy[-2:]]), rtol=1e-6)
+
+
+def test_differences_are_paired_by_replicate_and_adjusted_over_the_rules(found):
+    values, differences = found.measures(), found.differences()
+    assert list(differences) == ["no-op", "fedmaba"]
+    pairs = [paired(values[rule]["accuracy"], values["fedavg"]["accuracy"]) for rule in differences]
+    assert [of["accuracy"].difference for of in differences.values()] == pairs
+    assert_allclose([of["accuracy"].holm for of in differences.values()], holm([pair.p for pair in pairs]))
+
+
+def test_a_rule_that_was_not_applied_is_flagged(found):
+    """FedProx with mu = 0, and q-FedAvg's relatives at their limits, print FedAvg's rows."""
+    assert "identical bit for bit: fedavg, no-op" in found.table().splitlines()
+
+
+def test_settings_are_chosen_on_validation_by_the_stated_criterion(tuned):
+    for rule, points in tuned.tried.items():
+        means = {point: of["accuracy"].mean() for point, of in points.items()}
+        ((setting, value),) = tuned.settings[rule].items()
+        assert means[f"{setting}={value:g}"] == max(means.values())
+    _, alone = ff.run(build(q_fedavg(**tuned.settings["qfedavg"]), federation(1)), 1, 4, eval_every=1)
+    assert_allclose(tuned.runs["qfedavg"][1].accuracy, alone.accuracy, atol=1e-6)
+    assert "tuning: 3 points for every rule" in tuned.table()
+
+
+@pytest.mark.parametrize("choose", ["worst10", "gini", "accuracy_if_worst10"])
+def test_other_criteria_choose_what_they_say(choose):
+    rules, tune = {"a": ff.fedavg(), "b": ff.fedavg("uniform")}, {"b": {"lr": [0.01, 1.0]}}
+    got = ff.compare(rules, build, replicates=2, tune=tune, choose=choose, **SHORT)
+    scores, chosen = got.tried["b"], f"lr={got.settings['b']['lr']:g}"
+    means = {point: of["worst10" if choose == "worst10" else "gini"].mean() for point, of in scores.items()}
+    if choose != "accuracy_if_worst10":
+        assert means[chosen] == (max if choose == "worst10" else min)(means.values())
+        return
+    floor = measured(got.runs["a"], "validation", 2)["worst10"].mean()
+    fair = {point: of["accuracy"].mean() for point, of in scores.items() if of["worst10"].mean() >= floor}
+    assert fair[chosen] == max(fair.values())
+
+
+def test_one_federation_for_all_is_said():
+    got = ff.compare({"fedavg": ff.fedavg()}, build, **{**SHORT, "federation": federation(0)}, replicates=2)
+    assert "one federation" in got.table()
+    assert len(got.examples) == 2
+    assert not np.array_equal(got.runs["fedavg"][0].ids, got.runs["fedavg"][1].ids)
+
+
+def test_a_data_frame_and_latex(found):
+    frame = found.to_pandas()
+    assert list(frame.columns) == ["rule", "replicate", "accuracy", "worst10", "variance", "gini"]
+    assert len(frame) == 9
+    assert found.to_latex().count(r"\\") == 4
+
+
+def test_an_interrupted_comparison_goes_on(tmp_path, found):
+    first = ff.compare(RULES, build, replicates=2, checkpoint=tmp_path, **SHORT)
+    again = ff.compare(RULES, build, replicates=3, checkpoint=tmp_path, **SHORT)
+    for rule in RULES:
+        for one, other in zip(first.runs[rule], again.runs[rule]):
+            assert_array_equal(one.accuracy, other.accuracy)
+        assert_array_equal(again.runs[rule][2].accuracy, found.runs[rule][2].accuracy)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"rules": {}}, "rules must map names to rules"),
+        ({"rules": {"fedavg": 3}}, r"rules\['fedavg'\] must be a rule such as ff.fedavg\(\), or a factory, got 3"),
+        ({"rules": {"q": q_fedavg}}, r"rules\['q'\] needs q: give it a value, or values in tune"),
+        ({"tune": {"fedavgg": {"lr": [0.1]}}}, "rule in tune must be one of fedavg.*did you mean 'fedavg'"),
+        ({"tune": {"fedavg": {"lr": []}}}, r"grid\['lr'\] must have at least one value"),
+        ({"tune": {"fedavg": {}}}, r"tune\['fedavg'\] must map settings to their values, got \{\}"),
+        ({"tune": {"fedavg": {"rate": [0.1]}}}, r"setting in tune\['fedavg'\] must be one of lr, got 'rate'"),
+        ({"choose": "best"}, "choose must be one of accuracy, worst10"),
+        ({"baseline": "afl"}, "baseline must be one of fedavg"),
+        ({"replicates": 0}, "replicates must be at least 1"),
+        ({"split": "train"}, "build must evaluate the train split"),
+        ({"federation": 3}, "federation must be a FederatedData or a function of a seed"),
+        ({"federation": lambda seed: seed}, "federation must return a FederatedData for every seed"),
+        ({"build": lambda rule, data: 3}, r"build must return an ff.simulation"),
+    ],
+)
+def test_wrong_calls_say_what_is_wrong(change, sentence):
+    call = {"rules": {"fedavg": ff.fedavg()}, "build": build, **SHORT, **change}
+    with pytest.raises(ValueError, match=sentence):
+        ff.compare(**call)
+
+
+def test_a_criterion_needs_the_validation_split():
+    def without(rule, data, lr=0.1):
+        trainer = ff.local_sgd(optax.sgd(lr), epochs=1, batch_size=2)
+        return ff.simulation(toy.linear, data, aggregator=rule, selector=ff.uniform(3), trainer=trainer)
+
+    with pytest.raises(ValueError, match="build must evaluate the validation split"):
+        ff.compare({"fedavg": ff.fedavg()}, without, tune={"fedavg": {"lr": [0.1, 0.2]}}, **SHORT)
+
+
+def test_one_replicate_has_no_differences():
+    one = ff.compare({"a": ff.fedavg(), "b": ff.fedavg("uniform")}, build, replicates=1, **SHORT)
+    assert "±" not in one.table().splitlines()[2]
+    with pytest.raises(ValueError, match="a difference needs at least two replicates, got 1"):
+        one.differences()
