@@ -34,6 +34,17 @@ def check_range(
         raise ValueError(f"{name} must be {_interval(low, high, open_low, open_high)}, got {value}")
 
 
+def check_known(name: str, value: Any) -> float:
+    """Return ``value`` as a float, or raise ValueError where it is none yet: a swept setting under a trace."""
+    try:
+        return float(value)
+    except TypeError as error:  # of which JAX's complaints about tracers are a kind
+        raise ValueError(
+            f"{name} must be a number that is known when the data are made, got {type(value).__name__}: data cannot "
+            "depend on what JAX traces, such as a float that ff.sweep sweeps"
+        ) from error
+
+
 def _interval(low: float, high: float, open_low: bool, open_high: bool) -> str:
     above, below = ("above" if open_low else "at least"), ("below" if open_high else "at most")
     if np.isinf(low) and np.isinf(high):

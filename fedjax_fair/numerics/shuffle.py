@@ -47,7 +47,9 @@ def shuffled(keys: Array, positions: Array, n: Array | int) -> Array:
     hashing (Dietzfelbinger et al., 1997) in place of their pseudo-random function: statistics are the point here,
     not secrecy.
     """
-    n = jnp.asarray(n, jnp.uint32)
+    # Unknown to the compiler: with a domain of one it would simplify round after round, one in each of its passes,
+    # and XLA 0.10 gives up ("Unknown MLIR failure") where ten are not enough. To hide it costs nothing.
+    n = jax.lax.optimization_barrier(jnp.asarray(n, jnp.uint32))
     pivots, offsets, factors = keys[:, 0] % n, keys[:, 1], keys[:, 2] | 1
 
     def turn(x: Array, drawn: tuple[Array, ...]) -> tuple[Array, None]:

@@ -1,5 +1,6 @@
 """Partitions: every example has one owner, sizes add up, and it always ends."""
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,6 +8,8 @@ from hypothesis import strategies as st
 
 from fedjax_fair import registry
 from fedjax_fair.data import partition
+from fedjax_fair.data.partition.dealing import rows_by_class
+from fedjax_fair.data.partition.dirichlet import _fill_up, _split_classes
 
 SETTINGS = settings(deadline=None, max_examples=40)
 seeds = st.integers(0, 2**31)
@@ -130,7 +133,7 @@ CONVENTIONS = ("client", "client_prior", "class")
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS)
-@pytest.mark.parametrize("alpha", [1e-300, 1e-3, 0.5, 1e3, 1e300])
+@pytest.mark.parametrize("alpha", [5e-324, 1e-310, 1e-300, 1e-3, 0.5, 1e3, 1e300, 1.7e308])
 def test_dirichlet_is_finite_at_any_alpha(convention, alpha):
     clients = partition.dirichlet(20, alpha, convention)(LABELS, 0)
     assert_exact(clients, 20, len(LABELS))
@@ -184,6 +187,67 @@ def test_dirichlet_min_size_takes_from_the_largest_only():
     filled = partition.dirichlet(10, 0.05, "class", min_size=10)(labels, 1)
     assert min(len(rows) for rows in small) < 10
     assert min(len(rows) for rows in filled) == 10
+
+
+def from_iid(clients, labels):
+    """The mean over the clients of the total variation between their labels and everybody's."""
+    counts = counts_of(clients, labels)
+    return 0.5 * np.abs(counts / counts.sum(1, keepdims=True) - counts.sum(0) / counts.sum()).sum(1).mean()
+
+
+UNEVEN = np.repeat(np.arange(6), [900, 500, 300, 200, 70, 30])
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+@pytest.mark.parametrize(
+    ("n", "labels", "least"),
+    [(100, LABELS, 0.88), (5, LABELS, 0.77), (30, UNEVEN, 0.66)],
+    ids=["100", "5", "uneven"],
+)
+def test_the_skew_rises_as_alpha_falls(n, labels, least, convention):
+    """Row 11: filling up to min_size, or the classes that are used up, must not undo it."""
+    alphas = (1e3, 10, 1, 0.1, 1e-2, 1e-3, 1e-6, 1e-300, 5e-324)
+    means = [
+        np.mean([from_iid(partition.dirichlet(n, alpha, convention)(labels, seed), labels) for seed in range(8)])
+        for alpha in alphas
+    ]
+    assert (np.diff(means) > -0.015).all()  # so many seeds agree to that
+    assert min(means[5:]) > least
+    assert means[3] > means[2] > means[1] > means[0]
+
+
+@given(n=st.integers(1, 20), alpha=st.floats(1e-4, 10), low=st.integers(1, 12), seed=seeds)
+@SETTINGS
+def test_filling_up_moves_no_row_too_many(n, alpha, low, seed):
+    """Everybody who lacks some gets just them, from those who have more, and of one class or of its own."""
+    before = unfilled(n, alpha, seed)
+    after = counts_of(partition.dirichlet(n, alpha, "class", low)(UNEVEN, seed), UNEVEN)
+    sizes, filled = before.sum(1), after.sum(1)
+    np.testing.assert_array_equal(filled[sizes < low], low)
+    assert (filled[sizes >= low] >= low).all()
+    assert np.abs(after - before).sum() == 2 * np.maximum(low - sizes, 0).sum()
+
+
+def unfilled(n, alpha, seed):
+    """The counts that "class" draws, before anybody is filled up."""
+    rng = np.random.default_rng(seed)
+    stock = np.array([len(pool) for pool in rows_by_class(UNEVEN, rng)])
+    return _split_classes(stock, n, alpha, rng)
+
+
+def test_who_holds_nothing_is_filled_with_one_class():
+    deal = partition.dirichlet(100, 1e-6, "class")(LABELS, 0)
+    counts = counts_of(deal, LABELS)
+    small = counts[counts.sum(1) == 10]
+    assert len(small) > 85
+    assert (small.max(1) == 10).mean() > 0.95
+
+
+def test_who_holds_some_gets_more_of_the_same():
+    counts = np.array([[3, 1, 0], [50, 0, 60], [0, 40, 0]])
+    np.testing.assert_array_equal(
+        _fill_up(counts, 8, np.random.default_rng(0)), [[6, 2, 0], [47, 0, 60], [0, 39, 0]]
+    )
 
 
 def test_pg_ffl_cases():
@@ -248,6 +312,14 @@ def test_natural_clients_are_sorted_by_name():
         (lambda: partition.dirichlet(5, 0.0), "alpha must be above 0, got 0"),
         (lambda: partition.dirichlet(5, float("nan")), "alpha must be above 0"),
         (lambda: partition.dirichlet(5, 1, "klass"), "did you mean 'class'"),
+        *[
+            (lambda make=make: jax.eval_shape(make, 2.0), "must be a number that is known when the data are made")
+            for make in (
+                lambda a: len(partition.dirichlet(5, a)(LABELS, 0)),
+                lambda a: len(partition.power_law(5, a)(LABELS, 0)),
+                lambda a: len(partition.log_normal(5, a)(LABELS, 0)),
+            )
+        ],
         (lambda: partition.dirichlet(5, 1)(np.zeros((4, 2), int), 0), r"got shape \(4, 2\) of int64"),
         (lambda: partition.dirichlet(5, 1)(np.zeros(9), 0), "one integer label per example"),
         (lambda: partition.shards(5)(np.zeros(0, int), 0), "non-empty vector"),

@@ -12,7 +12,8 @@ client, with the one exception of ``blocks(..., overlap=True)``. Your own is any
 
 from fedjax_fair.data.partition.dealing import Partition
 from fedjax_fair.data.partition.description import describe
-from fedjax_fair.data.partition.label_skew import blocks, dirichlet, shards
+from fedjax_fair.data.partition.dirichlet import dirichlet
+from fedjax_fair.data.partition.label_skew import blocks, shards
 from fedjax_fair.data.partition.natural import by_client
 from fedjax_fair.data.partition.size_skew import iid, log_normal, power_law
 

@@ -1,14 +1,9 @@
-"""Partitions in which the clients' label distributions differ: shards, Dirichlet, blocks."""
-
-import heapq
-from typing import Literal
+"""Partitions in which the clients' label distributions differ: shards and blocks."""
 
 import numpy as np
 
-from fedjax_fair.checks import check_choice, check_count, check_range
-from fedjax_fair.data.partition.dealing import Partition, count_examples, equal_sizes, hand_out, rows_by_class
-
-Convention = Literal["client", "client_prior", "class"]
+from fedjax_fair.checks import check_count
+from fedjax_fair.data.partition.dealing import Partition, rows_by_class
 
 
 def shards(n_clients: int, shards_per_client: int = 2, distinct_labels: bool = True) -> Partition:
@@ -89,104 +84,6 @@ def _swap_doubles(deal: np.ndarray, majority: list, rng: np.random.Generator) ->
             held[k, c], held[k, d] = held[k, c] - 1, held[k, d] + 1
             held[j, c], held[j, d] = held[j, c] + 1, held[j, d] - 1
     return deal
-
-
-def dirichlet(
-    n_clients: int, alpha: float = 0.5, convention: Convention = "client", min_size: int = 10
-) -> Partition:
-    r"""Label skew from a Dirichlet law; the smaller ``alpha``, the more the clients differ.
-
-    Three laws go by this name; C is the number of classes that occur, N the number of clients:
-
-    * ``"client"`` (default): every client draws its class proportions :math:`p_k \sim Dir(\alpha 1_C)`. Equal
-      sizes. Our reading of FedMABA's "LDA", whose 10 steps of 50 an epoch mean 500 examples everywhere.
-    * ``"client_prior"``: :math:`p_k \sim Dir(\alpha \pi)`, with :math:`\pi` the overall class proportions, so
-      that ``alpha`` is C times that of ``"client"`` for balanced classes. Equal sizes. Hsu et al., 2019.
-    * ``"class"``: every class draws its split over the clients, :math:`q_c \sim Dir(\alpha 1_N)`. Unequal
-      sizes, at least ``min_size``. Yurochkin et al., 2019; Li et al., 2022.
-
-    The examples are drawn without replacement and every one has exactly one owner. Equal sizes differ by at
-    most 1. Clients draw in random order; where a class is used up, the client's other proportions are scaled
-    up to fill it, so that those who draw late get less of the class that they wanted.
-
-    Args:
-      n_clients: N.
-      alpha: concentration, above 0.
-      convention: which of the three laws.
-      min_size: smallest client, in examples; read by ``"class"`` alone.
-
-    Raises, when applied: ValueError for more clients than examples (``"class"``: fewer than N * min_size).
-
-    Differs from the authors' code in: ``"class"`` reaches ``min_size`` by moving random examples from the
-    largest clients, one at a time, where the authors draw again until it holds (it may never).
-    """
-    check_count("n_clients", n_clients)
-    check_range("alpha", alpha, 0, open_low=True, open_high=True)
-    check_choice("convention", convention, ("client", "client_prior", "class"))
-    check_count("min_size", min_size)
-
-    def apply(labels: np.ndarray, seed: int) -> list[np.ndarray]:
-        rng = np.random.default_rng(seed)
-        pools = rows_by_class(labels, rng)
-        stock = np.array([len(pool) for pool in pools])
-        if convention == "class":
-            count_examples(labels, n_clients, min_size)
-            counts = _fill_up(_split_classes(stock, n_clients, alpha, rng), min_size, rng)
-        else:
-            count_examples(labels, n_clients)
-            prior = np.ones(len(stock)) if convention == "client" else stock / stock.sum()
-            counts = _draw_clients(stock, n_clients, alpha * prior, rng)
-        return hand_out(pools, counts)
-
-    return apply
-
-
-def _proportions(alpha: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """One draw from Dir(alpha), or its limit where ``alpha`` is so extreme that the draw is not finite."""
-    with np.errstate(all="ignore"):
-        p = rng.dirichlet(alpha)
-    if np.isfinite(p).all() and p.sum() > 0:
-        return p / p.sum()
-    mean = alpha / alpha.max() / (alpha / alpha.max()).sum()
-    return mean if alpha.max() > 1 else np.eye(len(alpha))[rng.choice(len(alpha), p=mean)]
-
-
-def _draw_clients(stock: np.ndarray, n_clients: int, alpha: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """i64[N, C]: counts of equal-size clients; every pass but a client's last uses up a class."""
-    left, counts = stock.copy(), np.zeros((n_clients, len(stock)), np.int64)
-    sizes = equal_sizes(int(stock.sum()), n_clients)
-    for k in rng.permutation(n_clients):
-        p = _proportions(alpha, rng)
-        while (need := sizes[k] - counts[k].sum()) > 0:
-            p = np.where(left > 0, p, 0.0)
-            if p.sum() < 1e-300:  # nothing left of all that this client wanted
-                p = left / left.sum()
-            got = np.minimum(rng.multinomial(need, p / p.sum()), left)
-            counts[k] += got
-            left -= got
-    return counts
-
-
-def _split_classes(stock: np.ndarray, n_clients: int, alpha: float, rng: np.random.Generator) -> np.ndarray:
-    """i64[N, C]: every class cut at the cumulated proportions of its own draw over the clients."""
-    cuts = [np.cumsum(_proportions(np.full(n_clients, alpha), rng))[:-1] for _ in stock]
-    ends = [np.minimum(np.floor(cut * n), n).astype(np.int64) for cut, n in zip(cuts, stock)]
-    return np.stack([np.diff(end, prepend=0, append=n) for end, n in zip(ends, stock)], axis=1)
-
-
-def _fill_up(counts: np.ndarray, min_size: int, rng: np.random.Generator) -> np.ndarray:
-    """Move one random example at a time from the largest client until every client has ``min_size``."""
-    counts, sizes = counts.copy(), counts.sum(1)
-    largest = [(-int(size), k) for k, size in enumerate(sizes)]
-    heapq.heapify(largest)
-    for k in np.flatnonzero(sizes < min_size):
-        for _ in range(min_size - int(sizes[k])):
-            size, donor = heapq.heappop(largest)
-            c = np.searchsorted(np.cumsum(counts[donor]), rng.integers(-size), side="right")
-            counts[donor, c] -= 1
-            counts[k, c] += 1
-            heapq.heappush(largest, (size + 1, donor))
-    return counts
 
 
 def blocks(n_clients: int, blocks_per_client: int, overlap: bool = False) -> Partition:

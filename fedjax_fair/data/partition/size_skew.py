@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedjax_fair.checks import check_count, check_range
+from fedjax_fair.checks import check_count, check_known, check_range
 from fedjax_fair.data.partition.dealing import Partition, apportion, count_examples, equal_sizes
 
 
@@ -42,6 +42,7 @@ def power_law(n_clients: int, exponent: float = 2.0, min_size: int = 10) -> Part
     """
     check_count("n_clients", n_clients)
     check_range("exponent", exponent, 1, open_low=True, open_high=True)
+    exponent = check_known("exponent", exponent)
     check_count("min_size", min_size)
 
     def apply(labels: np.ndarray, seed: int) -> list[np.ndarray]:
@@ -63,6 +64,7 @@ def log_normal(n_clients: int, sigma: float = 2.0, min_size: int = 10) -> Partit
     """
     check_count("n_clients", n_clients)
     check_range("sigma", sigma, 0, open_high=True)
+    sigma = check_known("sigma", sigma)
     check_count("min_size", min_size)
 
     def apply(labels: np.ndarray, seed: int) -> list[np.ndarray]:
