@@ -83,7 +83,7 @@ def q_ffl(
         h = (h_1 + F_q).sum()
         return F_q / jnp.where(h > 0, h, 1), QFedAvgState(state.round + 1)
 
-    return Aggregator(init, weigh)
+    return Aggregator(init, weigh, positive_losses=True)
 
 
 def check_of_round(name: str, function: Callable[[Array], Array]) -> None:
@@ -92,6 +92,8 @@ def check_of_round(name: str, function: Callable[[Array], Array]) -> None:
         shape = jax.eval_shape(lambda r: jnp.asarray(function(r), float), jnp.zeros((), jnp.int32)).shape
     except Exception as error:  # whatever a user's function raises
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(f"{name} must be a number or a function of the round (i32, traced), got {reason}") from error
+        raise ValueError(
+            f"{name} must be a number or a function of the round (i32, traced), got {reason}"
+        ) from error
     if shape:
         raise ValueError(f"{name} must give one number for a round, got shape {list(shape)}")

@@ -57,7 +57,9 @@ def test_one_that_is_given_stays():
     np.testing.assert_allclose(got, coefficients(in_python(plan, right, LR, DECAY)), rtol=1e-5)
 
 
-@pytest.mark.parametrize("grid", [("lr=.05,.2",), ("lr_decay=.5,1.",), ("lr=.05,.2", "lr_decay=.5,1."), ("q=1.,2.",)])
+@pytest.mark.parametrize(
+    "grid", [("lr=.05,.2",), ("lr_decay=.5,1.",), ("lr=.05,.2", "lr_decay=.5,1."), ("q=1.,2.",)]
+)
 def test_in_a_sweep_it_follows_the_rate_of_every_point(grid):
     experiment, _ = read_command(["sweep", "--grid", *grid, *SMALL, "--lr-decay", "0.8"])
     plan = prepare_sweep(experiment, "qfedavg", grid)
@@ -72,7 +74,8 @@ def test_in_a_sweep_it_follows_the_rate_of_every_point(grid):
 def test_a_rule_of_ones_own_is_handed_it_too(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
-        "import fedjax_fair as ff\n\ndef mine(q=1.0, *, lipschitz):\n    return ff.qfedavg(q, lipschitz=lipschitz)\n"
+        "import fedjax_fair as ff\n\n"
+        "def mine(q=1.0, *, lipschitz):\n    return ff.qfedavg(q, lipschitz=lipschitz)\n"
     )
     name = f"{file}:mine"
     made = registry.make_rule(name, {}, learning_rate=lambda r: LR * DECAY**r)
