@@ -48,7 +48,7 @@ def check_local(train: Any, shapes: Params, sizes: np.ndarray) -> None:
         return
     steps = np.unique(steps_of(train, sizes))
     longest = int(steps.max())
-    played = [not _still(step) for step, _ in _walk(tried, min(longest, LONGEST))]
+    played = [not _still(step) for step in _walk(tried, min(longest, LONGEST))]
     if longest <= LONGEST and not any(played):
         raise ValueError(
             f"optimizer moves nothing in the {longest} local steps of a round: it counts them "
@@ -57,7 +57,7 @@ def check_local(train: Any, shapes: Params, sizes: np.ndarray) -> None:
         )
     uneven = len(steps) > 1 or train.limit is not None or longest > LONGEST
     gathers = any(name in GATHERING for name in names) and (uneven or not played[-1])
-    if gathers or _varies(tried, flags):
+    if gathers or _varies(tried, flags, 1 + played.index(True) if any(played) else 1):
         warnings.warn(
             f"optimizer counts its steps ({', '.join(names)}) and starts afresh in every round, after "
             f"{longest} local steps or fewer: for a rate that follows the rounds give local_sgd(schedule=...)",
@@ -89,40 +89,42 @@ def counters(node: Any, owner: type | None = None) -> Iterator[str]:
         yield from counters(child, inside)
 
 
-def _walk(tried: Trial, steps: int) -> Iterator[tuple[list[Any], list[Any]]]:
-    """The steps along one gradient from one place, and the states after them."""
-    state, gradient, params = tried.start(), jax.tree.leaves(tried.gradient), jax.tree.leaves(tried.params)
+def _walk(tried: Trial, steps: int, start: list[Any] | None = None) -> Iterator[list[Any]]:
+    """Steps along one gradient, all from one place."""
+    state = tried.start() if start is None else start
+    gradient, params = jax.tree.leaves(tried.gradient), jax.tree.leaves(tried.params)
     for _ in range(steps):
         step, state = tried.step(gradient, state, params)
-        yield step, state
+        yield step
 
 
 def _still(step: list[Any]) -> bool:
     return all(u is not UNKNOWN and not np.any(u) for u in step)
 
 
-def _varies(tried: Trial, flags: list[str]) -> bool:
-    """Whether another count makes another step.
+def _varies(tried: Trial, flags: list[str], first: int) -> bool:
+    """Whether another count makes another step, of the one that is the ``first`` to move.
 
     Of states that are not optax's, only where steps along one gradient differ as well: those of Adam's many
     forms are alike, and its count is no schedule.
     """
     theirs = [name in SCHEDULED for name in flags]
     own = [bool(name) and name not in GATHERING + SCHEDULED for name in flags]
-    if any(theirs) and _depends(tried, theirs):
+    if any(theirs) and _depends(tried, theirs, first):
         return True
-    if not any(own) or not _depends(tried, own):
+    if not any(own) or not _depends(tried, own, first):
         return False
-    first, *later = [step for step, _ in _walk(tried, 3)]
-    return any(_differ(first, step) for step in later)
+    one, *later = _walk(tried, 3)
+    return any(_differ(one, step) for step in later)
 
 
-def _depends(tried: Trial, flags: list[bool]) -> bool:
-    start, gradient, params = tried.start(), jax.tree.leaves(tried.gradient), jax.tree.leaves(tried.params)
-    usual, _ = tried.step(gradient, start, params)
+def _depends(tried: Trial, flags: list[bool], first: int) -> bool:
+    start = tried.start()
+    *_, usual = _walk(tried, first)
     for count in TRIED:
-        state = [np.full_like(v, count) if flag and v is not UNKNOWN else v for v, flag in zip(start, flags)]
-        if _differ(usual, tried.step(gradient, state, params)[0]):
+        other = [np.full_like(v, count) if flag and v is not UNKNOWN else v for v, flag in zip(start, flags)]
+        *_, step = _walk(tried, first, other)
+        if _differ(usual, step):
             return True
     return False
 

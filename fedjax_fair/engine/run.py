@@ -146,7 +146,9 @@ def run(
                     raise KeyboardInterrupt(f"stopped after round {played}, which is kept in {keeper.folder}")
             if enough:
                 break
-    watch.say(watch.unused(sim, history := so_far(), watch.same(begun, watch.kept(state.params))))
+    history = so_far()
+    if not told:  # or there is a reason already
+        watch.say(watch.unused(sim, history, watch.same(begun, watch.kept(state.params))))
     return state, history
 
 

@@ -118,6 +118,7 @@ def sweep(
         settings = {"rounds": rounds, "eval_every": gap, "seeds": len(keys)}
         keepers = [_keeper(*placed, settings) for placed in zip(programs, _places(checkpoint, programs))]
     histories: dict[int, list[History]] = {}
+    told = False
     with asked_to_stop(checkpoint is not None) as stop, bar(progress, rounds * len(points) * len(keys)) as advance:
         for program, keeper in zip(programs, keepers):
             if stop():
@@ -125,7 +126,9 @@ def sweep(
             cuts = partial(chunks, rounds, gap, chunk)
             trained, stayed = _train(program, keeper, cuts, every or 1, stop, advance)
             for i, history, still in zip(program.owners, trained, stayed):
-                watch.say(watch.below_zero(program.sim, history) + watch.unused(program.sim, history, still))
+                bad = watch.below_zero(program.sim, history)
+                watch.say([] if told else bad) if bad else watch.say(watch.unused(program.sim, history, still))
+                told = told or bool(bad)
                 histories.setdefault(i, []).append(history)
     return Sweep(points, [histories[i] for i in range(len(points))])
 

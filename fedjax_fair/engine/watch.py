@@ -32,8 +32,8 @@ def below_zero(sim: Simulation, history: History) -> list[str]:
         return []
     return [
         f"clients have losses below 0, down to {lowest:.3g}, which the rule (or clip_losses) takes to be at "
-        "least 0: its coefficients say nothing of who is worse off; add a constant to loss= that keeps it above 0, or take "
-        "a rule that reads differences of losses alone, such as ff.afl, ff.term or ff.fedmaba"
+        "least 0: its coefficients say nothing of who is worse off; add a constant to loss= that keeps it above 0, "
+        "or take a rule that reads differences of losses alone, such as ff.afl, ff.term or ff.fedmaba"
     ]
 
 

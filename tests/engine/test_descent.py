@@ -113,9 +113,9 @@ def test_a_server_that_listens_to_the_report_is_tried_with_one(name):
 
 @pytest.mark.parametrize("climbing", [optax.scale_by_adam(), optax.sgd(-1.0)])
 def test_row_20_both_places_are_refused_in_simulation(data, climbing):
-    with pytest.raises(ValueError, match="server_optimizer must step against the gradient, as optax.sgd"):
+    with pytest.raises(ValueError, match="server_optimizer must step against the gradient"):
         simulation(data, server_optimizer=climbing)
-    with pytest.raises(ValueError, match="optimizer must step against the gradient, as optax.sgd"):
+    with pytest.raises(ValueError, match=r"^optimizer must step against the gradient"):
         simulation(data, trainer=ff.local_sgd(climbing, batch_size=4))
 
 
@@ -140,8 +140,8 @@ def test_under_a_trace_what_is_concrete_is_still_refused_and_a_swept_rate_is_not
         check_descent("optimizer", trial(optax.sgd(rate), SHAPES), "optax.sgd(.1)")
         with pytest.raises(ValueError, match="must step against"):
             check_descent("optimizer", trial(optax.scale_by_adam(), SHAPES), "optax.sgd(.1)")
+        groups = {"moves": optax.sgd(rate), "other": optax.identity()}
         with pytest.raises(ValueError, match=r"follows it in \['conv'\]"):
-            groups = {"moves": optax.sgd(rate), "other": optax.identity()}
             check_descent("optimizer", trial(optax.multi_transform(groups, GROUPS), SHAPES), "optax.sgd(.1)")
         return rate
 

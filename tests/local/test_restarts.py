@@ -77,7 +77,9 @@ RESTARTING = {
     "of one group": optax.multi_transform(
         {"a": optax.sgd(LINEAR), "b": optax.sgd(0.1)}, {"kernel": "a", "bias": "b"}
     ),
-    "masked": optax.chain(optax.sgd(0.1), optax.masked(optax.scale_by_schedule(LINEAR), {"kernel": True, "bias": False})),
+    "masked": optax.chain(
+        optax.sgd(0.1), optax.masked(optax.scale_by_schedule(LINEAR), {"kernel": True, "bias": False})
+    ),
     "if finite": optax.apply_if_finite(optax.sgd(LINEAR), 3),
     "three of four": every(3),
     "applied every third": optax.chain(optax.sgd(0.1), optax.apply_every(3)),
