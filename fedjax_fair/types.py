@@ -51,6 +51,8 @@ class Aggregator(NamedTuple):
     """``(sizes f32[N], key=None) -> state``."""
     weigh: Callable[[State, Report, Key], tuple[Array, State]]
     """``(state, report, key) -> (coef f32[S], state)``; per-slot noise from ``fold_in(key, id)``."""
+    positive_losses: bool = False
+    """Whether it takes losses for at least 0, as powers and ratios do; then a run warns of any below."""
 
 
 class Context(NamedTuple):
@@ -206,6 +208,10 @@ class Simulation(NamedTuple):
     """``state -> params``: the model to evaluate; the last iterate unless the user asked for another."""
     data: Any
     """The :class:`~fedjax_fair.data.FederatedData` that ``step`` and ``evaluate`` expect."""
+    positive_losses: bool = False
+    """Whether the rule reads losses and takes them for at least 0."""
+    faulty: Any = None
+    """bool[N]: clients that ``faults`` name, of whom nothing is expected; None for nobody."""
 
 
 def as_method(rule: "Aggregator | Method") -> Method:

@@ -87,4 +87,4 @@ def aaggff_d(cdf: CDF = "weibull", variant: Variant = "paper") -> Aggregator:
         p = softmax(-rate * G, jnp.ones((n,), bool))
         return normalize(p[report.ids], seen), AAggFFDState(state.round + 1, p, G)
 
-    return Aggregator(init, weigh)
+    return Aggregator(init, weigh, positive_losses=True)

@@ -88,4 +88,4 @@ def aaggff_s(cdf: CDF = "weibull", variant: Variant = "paper") -> Aggregator:
         p = qp_simplex(hessian, linear, state.p, jnp.ones((n,), bool))
         return normalize(p[report.ids], seen), AAggFFSState(p, linear, curvature)
 
-    return Aggregator(init, weigh)
+    return Aggregator(init, weigh, positive_losses=True)

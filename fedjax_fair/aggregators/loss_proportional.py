@@ -28,4 +28,4 @@ def loss_proportional() -> Aggregator:
         del key
         return normalize(jnp.clip(report.loss, 0, LARGEST), report.active), state
 
-    return Aggregator(init, weigh)
+    return Aggregator(init, weigh, positive_losses=True)

@@ -3,11 +3,15 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.checks import check_range
 from fedjax_fair.types import Aggregator, Key, Report
+
+STEEPEST = 1e30
+"""L that counts."""
 
 
 class QFedAvgState(NamedTuple):
@@ -39,7 +43,7 @@ def qfedavg(q: Array | float = 1.0, *, lipschitz: Array | float | Callable[[Arra
         never sees the learning rate.
 
     Raises:
-      ValueError: ``q`` is negative, ``lipschitz`` is not above 0.
+      ValueError: ``q`` is negative, ``lipschitz`` is not above 0, or a function that gives no number.
 
     Differs from the authors' code in: :math:`F_k^q` is computed from logarithms relative to the largest loss
     (the factor cancels), so that no power overflows; 1e-10 is added to every loss as there.
@@ -54,7 +58,9 @@ def q_ffl(
 ) -> Aggregator:
     """The step of :func:`qfedavg` and :func:`qfedsgd`, which differ in the loss that they read."""
     check_range("q", q, 0)
-    if not callable(lipschitz):
+    if callable(lipschitz):
+        check_of_round("lipschitz", lipschitz)
+    else:
         check_range("lipschitz", lipschitz, 0, open_low=True)
 
     def init(sizes: Array, key: Key | None = None) -> QFedAvgState:
@@ -65,6 +71,7 @@ def q_ffl(
         del key
         seen, loss = report.active, getattr(report, signal)
         L = jnp.asarray(lipschitz(state.round) if callable(lipschitz) else lipschitz, loss.dtype)
+        L = jnp.minimum(L, STEEPEST)  # one over a rate that has decayed to 0, which moves nobody: inf * 0 is nan
         log_loss = jnp.log(jnp.where(seen, jnp.maximum(loss, 0), 0) + 1e-10)
         top = jnp.max(log_loss, where=seen, initial=-jnp.inf)
         top = jnp.where(seen.any(), top, 0)
@@ -76,4 +83,17 @@ def q_ffl(
         h = (h_1 + F_q).sum()
         return F_q / jnp.where(h > 0, h, 1), QFedAvgState(state.round + 1)
 
-    return Aggregator(init, weigh)
+    return Aggregator(init, weigh, positive_losses=True)
+
+
+def check_of_round(name: str, function: Callable[[Array], Array]) -> None:
+    """Raise ValueError unless a function of the round gives one number; traced, nothing computed."""
+    try:
+        shape = jax.eval_shape(lambda r: jnp.asarray(function(r), float), jnp.zeros((), jnp.int32)).shape
+    except Exception as error:  # whatever a user's function raises
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ValueError(
+            f"{name} must be a number or a function of the round (i32, traced), got {reason}"
+        ) from error
+    if shape:
+        raise ValueError(f"{name} must give one number for a round, got shape {list(shape)}")

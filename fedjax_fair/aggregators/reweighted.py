@@ -1,17 +1,21 @@
 """Any increasing transform of the client loss, by automatic differentiation."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from fedjax_fair.aggregators.stateless import init
 from fedjax_fair.checks import check_choice
+from fedjax_fair.numerics.evaluate import UNKNOWN, evaluate
 from fedjax_fair.numerics.solvers import normalize
 from fedjax_fair.types import Aggregator, Key, Report, State
 
+TRIED = (-1.0, 0.01, 0.1, 1.0, 10.0, 100.0)
+"""Losses at which phi's slope is looked at: below 0 it tells whether the rule can read losses that are."""
 STEEPEST = 1e30  # slope that counts; its inverse is a float32 too
 
 
@@ -39,13 +43,19 @@ def reweighted(
       weighting: "uniform" or "size", the prior pi.
 
     Raises:
-      ValueError: ``phi`` is not a function, another weighting.
+      ValueError: ``phi`` is not a function of one loss or increases nowhere, another weighting.
 
     Source: Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020, section 3, generalised.
     """
     if not callable(phi):
         raise ValueError(f"phi must be a function of the loss, such as lambda F: F**2, got {phi!r}")
     check_choice("weighting", weighting, ("uniform", "size"))
+    below, *slopes = _slopes(phi)
+    if slopes and not any(slope is UNKNOWN or slope > 0 for slope in slopes):
+        raise ValueError(
+            "phi must increase with the loss, such as lambda F: F**2, got one whose slope is above 0 at none of "
+            f"{', '.join(f'{F:g}' for F in TRIED[1:])}"
+        )
 
     def weigh(state: State, report: Report, key: Key) -> tuple[Array, State]:
         del key
@@ -57,4 +67,17 @@ def reweighted(
         coef = normalize(prior * (slope / largest), known)
         return jnp.where(report.active & ~known, jnp.nan, coef), state
 
-    return Aggregator(init, weigh)
+    return Aggregator(init, weigh, positive_losses=below is not UNKNOWN and not below > 0)
+
+
+def _slopes(phi: Callable[[Array], Array]) -> list[Any]:
+    """The slope of ``phi`` at each of TRIED; UNKNOWN where a tracer decides."""
+    try:
+        program = jax.make_jaxpr(jax.vmap(jax.grad(phi)))(np.array(TRIED, np.float32))
+    except Exception as error:  # whatever a user's function raises
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ValueError(
+            f"phi must be a differentiable function of one loss, a traced scalar, got {said}"
+        ) from error
+    (made,) = evaluate(program, [np.array(TRIED, np.float32)])
+    return [UNKNOWN] * len(TRIED) if made is UNKNOWN else [float(slope) for slope in made]

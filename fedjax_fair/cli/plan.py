@@ -128,7 +128,8 @@ def lay_ground(experiment: Experiment, entries: list[Entry]) -> Ground:
     for name in ("clients", "cohort"):
         if getattr(experiment, name) is not None:
             check_count(name, getattr(experiment, name))
-    check_range("lr", experiment.lr, 0, open_low=True)  # before the rules that make a default of it
+    for name in ("lr", "lr_decay"):  # before the rules that make a default of them
+        check_range(name, getattr(experiment, name), 0, open_low=True)
     for entry in entries:
         rule_of(experiment, entry)
         parts.build_selector(experiment, experiment.cohort or 1, entry)
@@ -173,20 +174,31 @@ def rule_of(experiment: Experiment, entry: Entry) -> Aggregator | Method:
     """The rule that an entry names, its settings over those of the experiment's own group."""
     settings = parts.settings_of_factory(experiment, entry.rule) | entry.settings
     with blamed(entry.rule):
-        return registry.make_rule(entry.rule, settings, learning_rate=experiment.lr)
+        return registry.make_rule(entry.rule, settings, learning_rate=rate_of(experiment))
+
+
+def rate_of(experiment: Experiment) -> Any:
+    """The clients' learning rate: a number, or a function of the round where it decays."""
+    factor = decay_of(experiment)
+    return experiment.lr if factor is None else lambda r: experiment.lr * factor(r)
+
+
+def decay_of(experiment: Experiment) -> Callable[[Any], Any] | None:
+    """The factor on the clients' learning rate as a function of the round; None for one of 1 throughout."""
+    decay = experiment.lr_decay
+    return None if isinstance(decay, (int, float)) and decay == 1 else lambda r: decay**r
 
 
 def trainer_of(experiment: Experiment) -> LocalSGD:
     """The clients' SGD."""
     for name in ("lr", "lr_decay"):
         check_range(name, getattr(experiment, name), 0, open_low=True)
-    decay = experiment.lr_decay
     return local_sgd(
         optax.sgd(experiment.lr),
         epochs=experiment.epochs,
         steps=experiment.steps,
         batch_size=experiment.batch_size,
-        schedule=None if isinstance(decay, (int, float)) and decay == 1 else lambda r: decay**r,
+        schedule=decay_of(experiment),
         objective=parts.build_objective(experiment),
     )
 

@@ -1,7 +1,6 @@
 """Many rounds: nested scans inside, Python only between chunks."""
 
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 
 from fedjax_fair.checks import check_count
 from fedjax_fair.engine import checkpoint as checkpoints
+from fedjax_fair.engine import watch
 from fedjax_fair.engine.history import History, after, join
 from fedjax_fair.engine.progress import asked_to_stop, bar
 from fedjax_fair.numerics.model_size import is_small, is_tiny
@@ -122,6 +122,7 @@ def run(
         state = sim.init(as_key(key)) if state is None else _own(state, sim)
         keeper = None if checkpoint is None else _keeper(checkpoint, sim, state, rounds, gap)
         before, done, past = int(state.round), 0, None
+        begun, told = watch.kept(state.params), False
         if keeper is not None and (found := keeper.load(state, blank(sim))):
             done, state, past = found
         state, kept = _copied(state), done  # what is donated must be nobody else's
@@ -133,6 +134,7 @@ def run(
             state, record = _play(state, sim.data, **functions, evaluations=evaluations, every=length)
             pieces.append((np.full(evaluations, length), jax.device_get(record)))
             advance(evaluations * length)
+            told = told or watch.say(watch.below_zero(sim, join(pieces[-1:], 0)))
             # A copy: the callback may keep the state, but the next chunk's call takes ours apart.
             enough = on_chunk is not None and on_chunk(_copied(state), so_far())
             if keeper is not None:
@@ -144,7 +146,9 @@ def run(
                     raise KeyboardInterrupt(f"stopped after round {played}, which is kept in {keeper.folder}")
             if enough:
                 break
-    warn_if_unused(history := so_far())
+    history = so_far()
+    if not told:  # or there is a reason already
+        watch.say(watch.unused(sim, history, watch.same(begun, watch.kept(state.params))))
     return state, history
 
 
@@ -155,16 +159,6 @@ def _check_start(sim: Any, key: Any, state: Any, on_chunk: Any) -> None:
         raise ValueError(f"sim must be an ff.simulation(...), got {type(sim).__name__}")
     if on_chunk is not None and not callable(on_chunk):
         raise ValueError(f"on_chunk must be a function of the state and the history, got {on_chunk!r}")
-
-
-def warn_if_unused(history: History) -> None:
-    """Warn of a run that left the model as it was."""
-    if not history.active.any():
-        warnings.warn(
-            f"no update was used in {len(history.active)} rounds, so the model is as it began: all clients were "
-            "absent, sent what is not finite, or got coefficients that are not finite (see ff.check_rule)",
-            stacklevel=3,
-        )
 
 
 def check_keeping(checkpoint: Any, every: int | None, gap: int, chunk: int | None) -> int | None:

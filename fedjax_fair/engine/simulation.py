@@ -16,7 +16,9 @@ from fedjax_fair.data import FederatedData
 from fedjax_fair.engine import checks
 from fedjax_fair.engine.blocks import choose_block, choose_interleaved
 from fedjax_fair.engine.components import Components
+from fedjax_fair.engine.descent import check_server
 from fedjax_fair.engine.devices import as_mesh, everywhere, part, replicate
+from fedjax_fair.engine.restarts import check_local
 from fedjax_fair.engine.round import play_round
 from fedjax_fair.engine.signals import PerExample, choose_eval_batch, every_client, scoring
 from fedjax_fair.engine.training import cohort_training, local_work
@@ -116,6 +118,7 @@ def simulation(
     example, shapes = shapes_of(net, data)
     eval_batch = choose_eval_batch(eval_batch, shapes)
     checks.check_outputs(net, shapes, data, loss, metric)
+    check_local(train, shapes, data.sizes)
     checks.check_weigh(method.aggregator, data.n_clients, selector.cohort, shapes)
     server = server_of(method, server_optimizer, data, selector, shapes)
     count = part(selector.cohort, mesh)
@@ -146,6 +149,8 @@ def simulation(
         computing(precision, evaluation),
         deploy or _last_iterate,
         replicate(data, mesh),
+        method.aggregator.positive_losses and not {"loss", "train_loss"}.isdisjoint(parts.reads),
+        np.any([fault.who for fault in faults], axis=0) if faults else None,
     )
 
 
@@ -168,6 +173,7 @@ def server_of(
         optax.sgd(1.0) if optimizer is None else optimizer,
     )
     check_descends(server, shapes, selector.cohort)
+    check_server(method, optimizer, shapes, selector.cohort)
     return server
 
 

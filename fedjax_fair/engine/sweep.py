@@ -15,13 +15,14 @@ from jax.sharding import Mesh
 
 from fedjax_fair.checks import check_count
 from fedjax_fair.engine import checkpoint as checkpoints
+from fedjax_fair.engine import watch
 from fedjax_fair.engine.checkpoint import PROGRAM, Keeper
 from fedjax_fair.engine.devices import as_mesh, replicate
 from fedjax_fair.engine.grid import Point, check_names, extremes, groups, label, numbered, values_of
 from fedjax_fair.engine.history import History, after, join
 from fedjax_fair.engine.programs import Build, Program, check_data, go_on, program_of
 from fedjax_fair.engine.progress import asked_to_stop, bar
-from fedjax_fair.engine.run import as_key, blank, check_keeping, chunks, warn_if_unused
+from fedjax_fair.engine.run import as_key, blank, check_keeping, chunks
 from fedjax_fair.types import Simulation
 
 
@@ -117,13 +118,17 @@ def sweep(
         settings = {"rounds": rounds, "eval_every": gap, "seeds": len(keys)}
         keepers = [_keeper(*placed, settings) for placed in zip(programs, _places(checkpoint, programs))]
     histories: dict[int, list[History]] = {}
+    told = False
     with asked_to_stop(checkpoint is not None) as stop, bar(progress, rounds * len(points) * len(keys)) as advance:
         for program, keeper in zip(programs, keepers):
             if stop():
                 raise KeyboardInterrupt(f"stopped before {program.name}; what is trained is kept in {checkpoint}")
             cuts = partial(chunks, rounds, gap, chunk)
-            for i, history in zip(program.owners, _train(program, keeper, cuts, every or 1, stop, advance)):
-                warn_if_unused(history)
+            trained, stayed = _train(program, keeper, cuts, every or 1, stop, advance)
+            for i, history, still in zip(program.owners, trained, stayed):
+                bad = watch.below_zero(program.sim, history)
+                watch.say([] if told else bad) if bad else watch.say(watch.unused(program.sim, history, still))
+                told = told or bool(bad)
                 histories.setdefault(i, []).append(history)
     return Sweep(points, [histories[i] for i in range(len(points))])
 
@@ -152,10 +157,12 @@ def _train(
     every: int,
     stop: Callable[[], bool],
     advance: Callable[[int], None],
-) -> list[History]:
-    """One history per run, as ``run`` makes it: from the keeper's checkpoint on, and with new ones."""
+) -> tuple[list[History], list[bool]]:
+    """One history per run, as ``run`` makes it: from the keeper's checkpoint on, and with new ones; and whether its
+    model stayed as it was."""
     runs, states, began = range(len(program.owners)), program.start(), 0
     past: list[History] = []
+    begun = watch.kept(states.params)
     mesh = program.call["mesh"]
     data, numbers = replicate((program.sim.data, program.numbers), mesh)
     if keeper is not None and (found := keeper.load(states, blank(program.sim))):
@@ -184,7 +191,8 @@ def _train(
             raise KeyboardInterrupt(f"stopped after round {played}, which is kept in {keeper.folder}")
     if keeper is not None and kept < played:
         keeper.save(played, states, jax.tree.map(lambda *each: np.stack(each), *so_far()))
-    return so_far()
+    ended = watch.kept(states.params)
+    return so_far(), [watch.same(begun, ended, r) for r in runs]
 
 
 def _where(new: Any, old: Any) -> Any:

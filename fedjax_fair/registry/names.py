@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from jax import Array
+
 from fedjax_fair import aggregators, models, selectors
 from fedjax_fair.checks import check_choice, lookup
 from fedjax_fair.data import partition
@@ -92,10 +94,13 @@ def defaults(factory: Callable[..., Any]) -> str:
     )
 
 
-def make_rule(name: str, settings: Mapping[str, Any] | None = None, *, learning_rate: float) -> Aggregator | Method:
+def make_rule(
+    name: str, settings: Mapping[str, Any] | None = None, *, learning_rate: float | Callable[[Array], Any]
+) -> Aggregator | Method:
     """Build the rule ``name``, of the registry or the user's own as ``file.py:rule`` (:func:`own_rule`).
 
-    A Lipschitz constant that is not among ``settings`` is 1 / learning_rate.
+    A Lipschitz constant that is not among ``settings`` is 1 / learning_rate, of every round where the rate is a
+    function of the round (i32, from 0).
 
     Raises:
       ValueError: an unknown name or setting (with the nearest match), a setting that is missing, or a value that
@@ -108,7 +113,7 @@ def make_rule(name: str, settings: Mapping[str, Any] | None = None, *, learning_
         if isinstance(known[setting].default, bool) and not isinstance(given[setting], bool):
             raise ValueError(f"{setting} must be True or False, got {given[setting]!r}")
     if "lipschitz" in known and given.get("lipschitz") is None:
-        given["lipschitz"] = 1 / learning_rate
+        given["lipschitz"] = (lambda r: 1 / learning_rate(r)) if callable(learning_rate) else 1 / learning_rate
     for needed, parameter in known.items():
         if parameter.default is parameter.empty and needed not in given:
             raise ValueError(f"{name} needs {needed}, as {name}:{needed}=value, got nothing")

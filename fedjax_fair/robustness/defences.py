@@ -26,6 +26,7 @@ def clip_losses(rule: Aggregator | Method, factor: float = 3.0) -> Method:
     .. math:: F_k \leftarrow \min(F_k,\ \text{factor} \cdot \operatorname{median}_{j \text{ active}} F_j)
 
     for the received model's loss and for that of local training. The median holds while fewer than half lie.
+    Losses are at least 0: of a negative median every multiple is below it.
 
     Args:
       rule: any rule that reads losses; others are not changed.
@@ -45,7 +46,7 @@ def clip_losses(rule: Aggregator | Method, factor: float = 3.0) -> Method:
         clipped = {name: clip(getattr(report, name), report.active) for name in ("loss", "train_loss")}
         return method.aggregator.weigh(state, report._replace(**clipped), key)
 
-    return method._replace(aggregator=Aggregator(method.aggregator.init, weigh))
+    return method._replace(aggregator=Aggregator(method.aggregator.init, weigh, positive_losses=True))
 
 
 def clip_updates(max_norm: float) -> optax.GradientTransformationExtraArgs:

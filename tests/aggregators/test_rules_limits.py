@@ -94,6 +94,27 @@ def test_lipschitz_may_follow_the_round():
         assert_allclose(coefficients(schedule, *reports[: t + 1]), coefficients(constant, reports[t]), rtol=1e-6)
 
 
+def test_a_rate_that_has_decayed_to_nothing_leaves_the_average():
+    """One over a rate of 0 is infinite, and nobody has moved."""
+    report = everybody(LOSS)._replace(gram=jnp.zeros((N, N)))
+    coef = coefficients(ff.qfedavg(1.0, lipschitz=lambda r: 1 / (0.0 * r)), report)
+    assert_allclose(coef, LOSS / LOSS.sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("lipschitz", "sentence"),
+    [
+        (lambda r: jnp.ones(3), r"lipschitz must give one number for a round, got shape \[3\]"),
+        (lambda r: 10.0 if r < 5 else 20.0, "lipschitz must be a number or a function of the round .* got Tracer"),
+        (lambda: 10.0, "lipschitz must be a number or a function of the round .* got TypeError"),
+    ],
+)
+@pytest.mark.parametrize("rule", [ff.qfedavg, ff.qfedsgd])
+def test_a_lipschitz_constant_that_is_no_number_of_the_round_is_refused(rule, lipschitz, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        rule(lipschitz=lipschitz)
+
+
 # AFL
 
 
