@@ -185,7 +185,8 @@ class Info(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """Every client's result on one of its splits; NaN for a client whose split is empty."""
+    """Every client's result on one of its splits; NaN for a client whose split is empty, and for all of a model
+    that is not finite; ``history.failed`` tells them apart."""
 
     accuracy: Array
     """f32[..., N]: the metric's mean over the client's examples."""
@@ -206,6 +207,8 @@ class Simulation(NamedTuple):
     """``state -> params``: the model to evaluate; the last iterate unless the user asked for another."""
     data: Any
     """The :class:`~fedjax_fair.data.FederatedData` that ``step`` and ``evaluate`` expect."""
+    metric: Any = None
+    """The :class:`~fedjax_fair.Metric` of ``evaluate``; None for an accuracy."""
 
 
 def as_method(rule: "Aggregator | Method") -> Method:

@@ -18,7 +18,7 @@ from fedjax_fair.engine import checkpoint as checkpoints
 from fedjax_fair.engine.checkpoint import PROGRAM, Keeper
 from fedjax_fair.engine.devices import as_mesh, replicate
 from fedjax_fair.engine.grid import Point, check_names, extremes, groups, label, numbered, values_of
-from fedjax_fair.engine.history import History, after, join
+from fedjax_fair.engine.history import History, after, join, told
 from fedjax_fair.engine.programs import Build, Program, check_data, go_on, program_of
 from fedjax_fair.engine.progress import asked_to_stop, bar
 from fedjax_fair.engine.run import as_key, blank, check_keeping, chunks, warn_if_unused
@@ -124,7 +124,7 @@ def sweep(
             cuts = partial(chunks, rounds, gap, chunk)
             for i, history in zip(program.owners, _train(program, keeper, cuts, every or 1, stop, advance)):
                 warn_if_unused(history)
-                histories.setdefault(i, []).append(history)
+                histories.setdefault(i, []).append(told(history, program.sim))
     return Sweep(points, [histories[i] for i in range(len(points))])
 
 
