@@ -28,7 +28,7 @@ def as_metric(metric: Any, loss: Callable[..., Any]) -> tuple[Metric, Callable[[
     """
     kind = metric if isinstance(metric, Metric) else _kind(metric, loss)
     if isinstance(kind.fn, Metric):
-        raise ValueError("metric must be a function of outputs and labels, or one ff.Metric of it, got one in another")
+        raise ValueError("metric must hold a function of outputs and labels, got one ff.Metric in another")
     kind = check_metric(kind)
     return kind, kind.fn  # type: ignore[return-value]
 
