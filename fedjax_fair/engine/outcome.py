@@ -1,11 +1,11 @@
 """How runs ended: whose results count, and which runs failed; a model that is not finite is never a fair one."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_fair.engine.history import History, failed, judged
-from fedjax_fair.types import Evaluation
 
 LEGEND = "Failed: the model, or a client's loss or metric, is not finite."
 
@@ -42,7 +42,7 @@ def remark(outcomes: list[Outcome]) -> str:
 
 
 def means(history: History, split: str, clients: Any = slice(None)) -> np.ndarray:
-    """f[T_eval]: the mean over the clients that have examples; NaN where somebody's is, all failed, or none has any."""
+    """f[T_eval]: the mean over those who have examples; NaN where somebody's is, all failed, or none has any."""
     counts, broken = (of(history, split)[:, clients] for of in (judged, failed))
     accuracy = np.where(counts, np.asarray(history.scores[split].accuracy)[:, clients], 0)
     total, n = accuracy.sum(1), counts.sum(1)
@@ -53,12 +53,15 @@ def of_clients(history: History, clients: Any = None) -> History:
     """The history with the results of some clients alone, bool[N]; of all by default."""
     if clients is None:
         return history
-    scores = {split: Evaluation(*(np.asarray(a)[:, clients] for a in of)) for split, of in history.scores.items()}
+    scores = {
+        split: of._replace(accuracy=of.accuracy[:, clients], loss=of.loss[:, clients])
+        for split, of in history.scores.items()
+    }
     examples = {split: judged(history, split)[:, clients].astype(np.int32) for split in scores}
     return history._replace(scores=scores, examples=examples)
 
 
-def identical(runs: dict[str, list[History]], split: str | None = None) -> list[list[str]]:
+def identical(runs: Mapping[str, list[History]], split: str | None = None) -> list[list[str]]:
     """Groups of rules whose runs gave the same results, bit for bit, at every evaluation."""
     found: dict[bytes, list[str]] = {}
     for rule, histories in runs.items():

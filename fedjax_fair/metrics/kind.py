@@ -60,9 +60,16 @@ def check_metric(metric: Metric) -> Metric:
     Raises:
       ValueError: a field that is not of its kind.
     """
+    if not callable(metric.fn):
+        raise ValueError(f"metric must be a function of outputs and labels, got {metric.fn!r}")
+    return named_metric(metric)
+
+
+def named_metric(metric: Any) -> Metric:
+    """The same of a metric that may lack the function."""
+    if not isinstance(metric, Metric):
+        raise ValueError(f"metric must be an ff.Metric, such as a history's metric, got {metric!r}")
     fn, higher, unit, bounds, name = metric
-    if not callable(fn):
-        raise ValueError(f"metric must be a function of outputs and labels, got {fn!r}")
     if not isinstance(higher, bool | np.bool_):
         raise ValueError(f"metric's higher_is_better must be True or False, got {higher!r}")
     for field, value in (("unit", unit), ("name", name)):

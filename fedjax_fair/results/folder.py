@@ -71,7 +71,7 @@ def write(folder: Path, runs: Runs, about: Mapping[str, Any], clients: np.ndarra
         }
         for rule, measures in summaries.items()
     }
-    alike, metric = identical({**runs}), one_metric([history for of in runs.values() for history in of])
+    alike, metric = identical(runs), one_metric([history for of in runs.values() for history in of])
     kind = {} if metric == ACCURACY else {"metric": metric._asdict()}
     found = {**about, "rules": rules, **kind, **({"identical": alike} if alike else {})}
     write_atomically(folder / "summary.json", to_json(found))

@@ -132,7 +132,7 @@ def legend_of(metric: Metric, split: str, few: str) -> str:
     return textwrap.fill(text, 79)
 
 
-def remarks(runs: dict[str, list[History]], ended: dict[str, list[Outcome]], split: str | None) -> list[str]:
+def remarks(runs: Mapping[str, list[History]], ended: dict[str, list[Outcome]], split: str | None) -> list[str]:
     """What a reader has to know of some rows."""
     nobody = [rule for rule, of in ended.items() if not any(o.counts.any() for o in of)]
     alike = "; ".join(", ".join(rules) for rules in identical(runs, split))
@@ -164,11 +164,12 @@ def _drawn(heads: list[str], rows: list[list[str]]) -> str:
 def _cells(measures: Mapping[str, np.ndarray], ended: list[Outcome], metric: Metric) -> list[str]:
     """A row's figures: of the seeds that did not fail, where there are any."""
     kept = np.array([not o.lost for o in ended])
-    shown = [_spread(measures[key][kept | (key == "peak")], *_digits(key, metric)) for key in COLUMNS]
+    shown = [_spread(measures[key][kept | (key == "peak")], *digits_of(key, metric)) for key in COLUMNS]
     return shown if kept.any() else ["failed", *shown[1:]]
 
 
-def _digits(key: str, metric: Metric) -> tuple[int, str]:
+def digits_of(key: str, metric: Metric) -> tuple[int, str]:
+    """How a measure is printed."""
     return (3, "f") if key in ("gini", "jain") else (1, "f") if metric.unit == "%" else (4, "g")
 
 
@@ -188,10 +189,9 @@ def check_clients(clients: Any, history: History, rule: str) -> None:
         return
     mask, (n,) = np.asarray(clients), np.shape(next(iter(history.scores.values())).accuracy)[1:]
     if mask.dtype != bool or mask.shape != (n,):
-        got = f"shape {list(mask.shape)}" if mask.dtype == bool else f"{mask.dtype}{list(mask.shape)}"
-        raise ValueError(
-            f"clients must be bool[{n}], one for each client of {rule} (of ids np.isin(np.arange({n}), ids)), got {got}"
-        )
+        got, of_ids = f"{mask.dtype}{list(mask.shape)}", f"np.isin(np.arange({n}), ids)"
+        got = f"shape {list(mask.shape)}" if mask.dtype == bool else got
+        raise ValueError(f"clients must be bool[{n}], one for each client of {rule} (of ids {of_ids}), got {got}")
     if not mask.any():
         raise ValueError("clients must be True for at least one client, got none")
 
