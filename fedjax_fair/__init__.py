@@ -35,6 +35,7 @@ from fedjax_fair.engine.sweep import Sweep, sweep
 from fedjax_fair.local import objectives
 from fedjax_fair.local.objectives import erm, propfair_objective, proximal, tilted
 from fedjax_fair.local.sgd import local_sgd
+from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.models import losses
 from fedjax_fair.reads import reads
 from fedjax_fair.registry.contract import check_rule
@@ -72,6 +73,7 @@ __all__ = [
     "Info",
     "Ledger",
     "Method",
+    "Metric",
     "Report",
     "Selector",
     "SimState",

@@ -187,7 +187,8 @@ class Info(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """Every client's result on one of its splits; NaN for a client whose split is empty."""
+    """Every client's result on one of its splits; NaN for a client whose split is empty, and for all of a model
+    that is not finite; ``history.failed`` tells them apart."""
 
     accuracy: Array
     """f32[..., N]: the metric's mean over the client's examples."""
@@ -212,6 +213,8 @@ class Simulation(NamedTuple):
     """Whether the rule reads losses and takes them for at least 0."""
     faulty: Any = None
     """bool[N]: clients that ``faults`` name, of whom nothing is expected; None for nobody."""
+    metric: Any = None
+    """The :class:`~fedjax_fair.Metric` of ``evaluate``; None for an accuracy."""
 
 
 def as_method(rule: "Aggregator | Method") -> Method:

@@ -23,7 +23,7 @@ def test_the_examples_of_a_module(path):
 
 
 def test_there_are_examples():
-    assert {"metrics", "partition", "reads"} <= {path.stem for path in EXAMPLES}
+    assert {"fairness", "size_skew", "reads"} <= {path.stem for path in EXAMPLES}
 
 
 def test_every_public_function_is_on_the_site():

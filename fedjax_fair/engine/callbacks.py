@@ -11,6 +11,7 @@ import numpy as np
 from fedjax_fair import metrics
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.engine.history import History
+from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.types import SimState
 
 Callback = Callable[[SimState, History], Any]
@@ -19,7 +20,7 @@ Callback = Callable[[SimState, History], Any]
 def early_stopping(
     patience: int,
     measure: str = "accuracy",
-    best: Literal["highest", "lowest"] = "highest",
+    best: Literal["highest", "lowest"] | None = None,
     split: str | None = None,
 ) -> Callback:
     """Stop a run, at the end of a chunk, when ``patience`` evaluations in a row have brought no better value.
@@ -28,7 +29,8 @@ def early_stopping(
       patience: evaluations to wait.
       measure: a key of :func:`fedjax_fair.metrics.summary`, such as "accuracy", "variance", "gini", "worst5" or
         "loss".
-      best: whether the highest or the lowest value is the best; NaN is never better.
+      best: whether the highest or the lowest value is the best; by default what the history's metric says, the
+        lowest of "variance", "std", "gini" and the losses, and the highest of "jain". NaN is never better.
       split: one that the simulation evaluates, by default the first; "validation" keeps the test split unseen.
 
     Raises:
@@ -37,19 +39,28 @@ def early_stopping(
     """
     check_count("patience", patience)
     check_choice("measure", measure, metrics.summary(np.ones(2), loss=np.ones(2)))
-    sign = {"highest": 1.0, "lowest": -1.0}[check_choice("best", best, ("highest", "lowest"))]
+    if best is not None:
+        check_choice("best", best, ("highest", "lowest"))
 
     def enough(state: SimState, history: History) -> bool:
         judged = next(iter(history.scores)) if split is None else check_choice("split", split, history.scores)
-        highest, waited = -np.inf, 0
+        higher = _higher(measure, history.metric) if best is None else best == "highest"
+        highest, waited, sign = -np.inf, 0, 1.0 if higher else -1.0
         for accuracy, loss in zip(*history.scores[judged]):
-            value = sign * float(metrics.summary(accuracy, loss=loss)[measure])
+            value = sign * float(metrics.summary(accuracy, loss=loss, metric=history.metric)[measure])
             highest, waited = (value, 0) if value > highest else (highest, waited + 1)
             if waited >= patience:
                 return True
         return False
 
     return enough
+
+
+def _higher(measure: str, metric: Metric) -> bool:
+    """Whether more of a measure is better."""
+    if measure in ("variance", "std", "gini") or measure.startswith("loss"):
+        return measure == "loss_jain"
+    return measure == "jain" or metric.higher_is_better
 
 
 def stream(path: str | Path) -> Callback:
@@ -145,7 +156,9 @@ def together(*callbacks: Callback) -> Callback:
 
 def lines(history: History) -> list[dict[str, Any]]:
     """A row per evaluation: the round, then the measures of the clients' accuracies as Python floats."""
+    kind = history.metric
     return [
-        {"round": int(round)} | {name: float(value) for name, value in metrics.summary(accuracy, loss=loss).items()}
+        {"round": int(round)}
+        | {name: float(value) for name, value in metrics.summary(accuracy, loss=loss, metric=kind).items()}
         for round, accuracy, loss in zip(history.rounds, history.accuracy, history.loss)
     ]

@@ -1,4 +1,4 @@
-"""Clients whose report, or coefficient, is not finite: out of the round before any sum."""
+"""What is not finite: a client's report or coefficient, out of the round before any sum; a model, never fair."""
 
 import functools
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedjax_fair.types import Report
+from fedjax_fair.types import Evaluation, Params, Report
 
 SIGNALS = ("loss", "train_loss", "train_loss_std", "accuracy")
 
@@ -44,6 +44,17 @@ def drop_coefficients(report: Report, coef: Array) -> tuple[Report, Array]:
     """Deactivate clients to whom the rule gave a coefficient that is not finite; inactive ones get exactly 0."""
     report = silence(report, report.active & jnp.isfinite(coef))
     return report, jnp.where(report.active, coef, 0)
+
+
+def unless_dead(found: Evaluation, params: Params) -> Evaluation:
+    """The evaluation; NaN for all of a model that is not finite, or whose loss is NaN for everybody.
+
+    Its accuracies are often all 0, which every measure of fairness takes for perfectly even.
+    """
+    numbers = [leaf for leaf in jax.tree.leaves(params) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    broken = ~all_finite([jnp.ones((), bool), *numbers])
+    loss = jnp.where(broken, jnp.nan, found.loss)
+    return Evaluation(jnp.where(jnp.isnan(loss).all(), jnp.nan, found.accuracy), loss)
 
 
 def silence(report: Report, active: Array) -> Report:

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedjax_fair.types import Evaluation
+from fedjax_fair.metrics.kind import ACCURACY, Metric, described
+from fedjax_fair.types import Evaluation, Simulation
 
 
 class History(NamedTuple):
@@ -28,6 +29,10 @@ class History(NamedTuple):
     """i32[T]: clients that were there and were sent the model, to train or to be asked for their loss."""
     evaluations: np.ndarray
     """i32[T]: per-example losses that clients evaluated for the selector."""
+    metric: Metric = ACCURACY
+    """What the accuracies are: name, direction, unit and range, without the function."""
+    examples: dict[str, np.ndarray] | None = None
+    """Per split: how many examples each client was judged by, i32[T_eval, N]; None where that is not known."""
 
     def __repr__(self) -> str:
         scored = ", ".join(f"{name} {list(np.shape(s.accuracy))}" for name, s in self.scores.items())
@@ -42,6 +47,12 @@ class History(NamedTuple):
     def loss(self) -> np.ndarray:
         """f32[T_eval, N]: every client's mean loss on the first evaluated split."""
         return np.asarray(next(iter(self.scores.values())).loss)
+
+    @property
+    def failed(self) -> np.ndarray:
+        """bool[T_eval, N]: whose loss or metric is not finite on the first evaluated split, though it has examples
+        there: of a model that has diverged, everybody's. A NaN of a client without examples is no failure."""
+        return failed(self, next(iter(self.scores)))
 
     def to_pandas(self) -> Any:
         """A data frame with a row per evaluation, split and client; needs ``pip install 'fedjax-fair[pandas]'``.
@@ -76,6 +87,31 @@ def join(pieces: list[tuple[np.ndarray, Any]], played: int) -> History:
     rounds = jax.tree.map(lambda *parts: np.concatenate(parts), *info)
     scores = jax.tree.map(lambda *parts: np.concatenate(parts), *[record[1] for _, record in pieces])
     return History(played + np.cumsum(gaps), scores, *rounds)
+
+
+def told(history: History, sim: Simulation) -> History:
+    """The history with what it is of; kept apart from the arrays, for checkpoints and sweeps hold these alone."""
+    sizes = {split: getattr(getattr(sim.data, split, None), "size", None) for split in history.scores}
+    history = history._replace(metric=described(sim.metric))
+    if any(size is None for size in sizes.values()):  # data of the user's own
+        return history
+    shape = np.shape(history.accuracy)
+    return history._replace(examples={split: np.broadcast_to(np.asarray(n), shape) for split, n in sizes.items()})
+
+
+def judged(history: History, split: str) -> np.ndarray:
+    """bool[T_eval, N]: who has examples in the split; where that is not known, who ever had a result."""
+    if history.examples is not None and split in history.examples:
+        return np.asarray(history.examples[split]) > 0
+    accuracy, loss = history.scores[split]
+    ever = ~(np.isnan(accuracy) & np.isnan(loss)).all(0)
+    return np.broadcast_to(ever, np.shape(accuracy))
+
+
+def failed(history: History, split: str) -> np.ndarray:
+    """bool[T_eval, N]: whose loss or metric is not finite, of those who have examples in the split."""
+    accuracy, loss = history.scores[split]
+    return np.asarray(judged(history, split) & ~(np.isfinite(accuracy) & np.isfinite(loss)))
 
 
 def after(past: History, now: History) -> History:

@@ -13,7 +13,7 @@ import numpy as np
 from fedjax_fair.checks import check_count
 from fedjax_fair.engine import checkpoint as checkpoints
 from fedjax_fair.engine import watch
-from fedjax_fair.engine.history import History, after, join
+from fedjax_fair.engine.history import History, after, join, told
 from fedjax_fair.engine.progress import asked_to_stop, bar
 from fedjax_fair.numerics.model_size import is_small, is_tiny
 from fedjax_fair.numerics.xla_options import SMALL, TINY, compiled
@@ -122,21 +122,21 @@ def run(
         state = sim.init(as_key(key)) if state is None else _own(state, sim)
         keeper = None if checkpoint is None else _keeper(checkpoint, sim, state, rounds, gap)
         before, done, past = int(state.round), 0, None
-        begun, told = watch.kept(state.params), False
+        begun, warned = watch.kept(state.params), False
         if keeper is not None and (found := keeper.load(state, blank(sim))):
             done, state, past = found
         state, kept = _copied(state), done  # what is donated must be nobody else's
         advance(done)
-        if past is not None and on_chunk is not None and on_chunk(_copied(state), past):
-            return state, past
+        if past is not None and on_chunk is not None and on_chunk(_copied(state), told(past, sim)):
+            return state, told(past, sim)
         for evaluations, length in chunks(rounds, gap, chunk, done):
             functions = {"step": sim.step, "evaluate": sim.evaluate, "deploy": sim.deploy}
             state, record = _play(state, sim.data, **functions, evaluations=evaluations, every=length)
             pieces.append((np.full(evaluations, length), jax.device_get(record)))
             advance(evaluations * length)
-            told = told or watch.say(watch.below_zero(sim, join(pieces[-1:], 0)))
+            warned = warned or watch.say(watch.below_zero(sim, join(pieces[-1:], 0)))
             # A copy: the callback may keep the state, but the next chunk's call takes ours apart.
-            enough = on_chunk is not None and on_chunk(_copied(state), so_far())
+            enough = on_chunk is not None and on_chunk(_copied(state), told(so_far(), sim))
             if keeper is not None:
                 played = int(state.round) - before
                 if stop() or enough or played == rounds or played - kept >= (every or 1):
@@ -146,8 +146,8 @@ def run(
                     raise KeyboardInterrupt(f"stopped after round {played}, which is kept in {keeper.folder}")
             if enough:
                 break
-    history = so_far()
-    if not told:  # or there is a reason already
+    history = told(so_far(), sim)
+    if not warned:  # or there is a reason already
         watch.say(watch.unused(sim, history, watch.same(begun, watch.kept(state.params))))
     return state, history
 

@@ -18,11 +18,14 @@ from fedjax_fair.engine.blocks import choose_block, choose_interleaved
 from fedjax_fair.engine.components import Components
 from fedjax_fair.engine.descent import check_server
 from fedjax_fair.engine.devices import as_mesh, everywhere, part, replicate
+from fedjax_fair.engine.failures import unless_dead
 from fedjax_fair.engine.restarts import check_local
 from fedjax_fair.engine.round import play_round
 from fedjax_fair.engine.signals import PerExample, choose_eval_batch, every_client, scoring
 from fedjax_fair.engine.training import cohort_training, local_work
+from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.models import Model, as_model, losses
+from fedjax_fair.models.metric import as_metric, check_accuracy
 from fedjax_fair.reads import reads
 from fedjax_fair.robustness.availability import Available, PerClient, always
 from fedjax_fair.robustness.defences import check_descends
@@ -31,6 +34,7 @@ from fedjax_fair.selectors import uniform
 from fedjax_fair.types import (
     Aggregator,
     Evaluation,
+    Info,
     Key,
     Method,
     Params,
@@ -58,7 +62,7 @@ def simulation(
     available: Available | PerClient = always,
     faults: Sequence[Fault] = (),
     loss: PerExample = losses.softmax_cross_entropy,
-    metric: PerExample = losses.accuracy,
+    metric: PerExample | Metric = losses.accuracy,
     evaluate: Sequence[str] = ("test",),
     deploy: Callable[[SimState], Params] | None = None,
     client_block: int | str | None = "auto",
@@ -88,7 +92,8 @@ def simulation(
         A selected client that is absent sends nothing, and to a probe answers NaN.
       faults: clients that lie or fail, such as ``[ff.faults.inflate_loss(liars)]``.
       loss: per-example loss ``(outputs, y) -> f[B]``.
-      metric: per-example metric, likewise; reported as accuracy.
+      metric: per-example metric, likewise, reported as accuracy: from 0 to 1, higher is better.
+        An ``ff.Metric`` of one says what else it is; of a loss, ``ff.losses.squared_error``, lower is better.
       evaluate: the splits that ``sim.evaluate`` scores, the first being the one that the history leads with.
       deploy: the model to evaluate, of a state; the last iterate by default, ``ff.averaged`` for the mean of all.
       client_block: how many clients train side by side, vmapped: None for all, 1 for one after another, or a number
@@ -107,6 +112,7 @@ def simulation(
     Raises:
       ValueError: an argument that does not fit, before anything expensive starts.
     """
+    kind, metric = as_metric(metric, loss)
     checks.check_types(data, server_optimizer, loss, metric, deploy)
     mesh, net, method = as_mesh(devices), as_model(model), as_method(aggregator)
     selector = uniform(data.n_clients) if selector is None else selector
@@ -138,19 +144,23 @@ def simulation(
         eval_batch=eval_batch,
         weigh=computing("highest", method.aggregator.weigh),
         update=computing("highest", server.update),
-        reads=signals_read(method, server, selector, data, shapes),
+        reads=signals_read(method, server, selector, data, shapes, kind),
         mesh=mesh,
     )
-    step = everywhere(functools.partial(play_round, parts), mesh)
+
+    def step(state: SimState, data: FederatedData) -> tuple[SimState, Info]:
+        return play_round(parts, state, data)
+
     evaluation = everywhere(evaluator(scoring(net, metric, loss), splits, eval_batch, mesh), mesh)
     return Simulation(
-        initializer(net, method, server, selector, data, mesh),
-        computing(precision, step),
+        initializer(net, example, method, server, selector, data, mesh),
+        computing(precision, everywhere(step, mesh)),
         computing(precision, evaluation),
         deploy or _last_iterate,
         replicate(data, mesh),
         method.aggregator.positive_losses and not {"loss", "train_loss"}.isdisjoint(parts.reads),
         np.any([fault.who for fault in faults], axis=0) if faults else None,
+        kind,
     )
 
 
@@ -178,21 +188,28 @@ def server_of(
 
 
 def signals_read(
-    method: Method, server: Any, selector: Selector, data: FederatedData, shapes: Params
+    method: Method, server: Any, selector: Selector, data: FederatedData, shapes: Params, metric: Metric
 ) -> tuple[str, ...]:
     """What the rule, the server's optimiser and the selector read of the report; ValueError where data lack it."""
     listening = method._replace(transform=server)
     read = reads(listening, selector, n_clients=data.n_clients, cohort=selector.cohort, params=shapes)
     if "accuracy" in read and not data.validation.rows.shape[0]:
         raise ValueError("accuracy is read, but the data has no validation split: give split a second share")
+    if "accuracy" in read:
+        check_accuracy(metric)
     return read
 
 
 def initializer(
-    net: Model, method: Method, server: Any, selector: Selector, data: FederatedData, mesh: Mesh | None
+    net: Model,
+    example: Any,
+    method: Method,
+    server: Any,
+    selector: Selector,
+    data: FederatedData,
+    mesh: Mesh | None,
 ) -> Callable[[Key], SimState]:
-    """``key -> the state before the first round``."""
-    example, _ = shapes_of(net, data)
+    """``key -> the state before the first round``; ``example`` is one example's shape."""
 
     def init(key: Key) -> SimState:
         model_key, rule_key, selector_key, run_key = jax.random.split(key, 4)
@@ -217,10 +234,12 @@ def evaluator(
     """``(params, data) -> every client's metric and loss on each of the splits``."""
 
     def evaluation(params: Params, data: FederatedData) -> dict[str, Evaluation]:
-        return OrderedDict(  # JAX sorts the keys of a plain dict, and the history leads with the first split
-            (name, Evaluation(*every_client(scores, params, data, getattr(data, name), eval_batch, mesh)))
-            for name in splits
-        )
+        def judge(split: str) -> Evaluation:
+            means = every_client(scores, params, data, getattr(data, split), eval_batch, mesh)
+            return unless_dead(Evaluation(*means), params)
+
+        # JAX sorts the keys of a plain dict, and the history leads with the first split.
+        return OrderedDict((split, judge(split)) for split in splits)
 
     return evaluation
 

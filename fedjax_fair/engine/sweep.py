@@ -19,7 +19,7 @@ from fedjax_fair.engine import watch
 from fedjax_fair.engine.checkpoint import PROGRAM, Keeper
 from fedjax_fair.engine.devices import as_mesh, replicate
 from fedjax_fair.engine.grid import Point, check_names, extremes, groups, label, numbered, values_of
-from fedjax_fair.engine.history import History, after, join
+from fedjax_fair.engine.history import History, after, join, told
 from fedjax_fair.engine.programs import Build, Program, check_data, go_on, program_of
 from fedjax_fair.engine.progress import asked_to_stop, bar
 from fedjax_fair.engine.run import as_key, blank, check_keeping, chunks
@@ -118,7 +118,7 @@ def sweep(
         settings = {"rounds": rounds, "eval_every": gap, "seeds": len(keys)}
         keepers = [_keeper(*placed, settings) for placed in zip(programs, _places(checkpoint, programs))]
     histories: dict[int, list[History]] = {}
-    told = False
+    warned = False
     with asked_to_stop(checkpoint is not None) as stop, bar(progress, rounds * len(points) * len(keys)) as advance:
         for program, keeper in zip(programs, keepers):
             if stop():
@@ -127,9 +127,9 @@ def sweep(
             trained, stayed = _train(program, keeper, cuts, every or 1, stop, advance)
             for i, history, still in zip(program.owners, trained, stayed):
                 bad = watch.below_zero(program.sim, history)
-                watch.say([] if told else bad) if bad else watch.say(watch.unused(program.sim, history, still))
-                told = told or bool(bad)
-                histories.setdefault(i, []).append(history)
+                watch.say([] if warned else bad) if bad else watch.say(watch.unused(program.sim, history, still))
+                warned = warned or bool(bad)
+                histories.setdefault(i, []).append(told(history, program.sim))
     return Sweep(points, [histories[i] for i in range(len(points))])
 
 

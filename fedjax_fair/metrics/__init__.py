@@ -12,11 +12,11 @@ explicit ``where`` counts is a failure (a diverged loss), not an absence, and th
 
 :func:`cov`, :func:`jain`, :func:`cosine_to_uniform`, :func:`gini`, :func:`lorenz`, :func:`kl_to_uniform` and
 :func:`entropy` say how uneven any non-negative quantity is: accuracies, losses, weights. They see only its
-ratios :math:`r_i = x_i / \bar x` to the mean; if every x is 0 all are equal, r = 1.
+ratios :math:`r_i = x_i / \bar x` to the mean; if every x is 0 all are equal, r = 1. Of a quantity that somebody
+has a negative amount of there are no shares, and the result is NaN, under ``jit`` and elsewhere.
 """
 
 from fedjax_fair.metrics.fairness import (
-    SUMMARY,
     best,
     cosine_to_uniform,
     cov,
@@ -29,10 +29,10 @@ from fedjax_fair.metrics.fairness import (
     parity_gap,
     pooled,
     std,
-    summary,
     variance,
     worst,
 )
+from fedjax_fair.metrics.summaries import SUMMARY, summary
 
 __all__ = [
     "SUMMARY",

@@ -1,19 +1,4 @@
-r"""The measures: how well and how evenly a model serves its clients.
-
-Every metric reduces the LAST axis, the clients, and keeps any leading ones: [N], [T, N], [seeds, T, N]. All
-are pure, keep the input's float dtype and work under ``jit`` and ``vmap``.
-
-Accuracies are fractions in [0, 1]. :func:`variance` is in percent^2 and :func:`std` in percentage points, as
-papers print them; the other metrics stay in the unit of their input or have none.
-
-``where`` (bool, broadcastable to the input) says which clients count: by default those whose entry is not
-NaN, a client without test examples having no accuracy. If nobody counts, the result is NaN. A NaN that an
-explicit ``where`` counts is a failure (a diverged loss), not an absence, and the result is NaN.
-
-:func:`cov`, :func:`jain`, :func:`cosine_to_uniform`, :func:`gini`, :func:`lorenz`, :func:`kl_to_uniform` and
-:func:`entropy` say how uneven any non-negative quantity is: accuracies, losses, weights. They see only its
-ratios :math:`r_i = x_i / \bar x` to the mean; if every x is 0 all are equal, r = 1.
-"""
+"""The measures: how well and how evenly a model serves its clients. The package says what they have in common."""
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +10,7 @@ from fedjax_fair.checks import check_range
 from fedjax_fair.metrics.masked import counted as _counted
 from fedjax_fair.metrics.masked import places as _places
 from fedjax_fair.metrics.masked import ratios as _ratios
+from fedjax_fair.metrics.masked import scaled as _scaled
 from fedjax_fair.metrics.masked import sort as _sort
 from fedjax_fair.metrics.masked import spread as _spread
 
@@ -32,7 +18,8 @@ from fedjax_fair.metrics.masked import spread as _spread
 def mean(x: ArrayLike, where: ArrayLike | None = None) -> Array:
     """Average over clients, every client alike: [..., N] to [...], in the unit of ``x``."""
     x, where, n = _counted(x, where)
-    return jnp.sum(x, -1) / n[..., 0]
+    x, scale = _scaled(x)
+    return jnp.sum(x, -1) / n[..., 0] / scale[..., 0]
 
 
 def pooled(acc: ArrayLike, sizes: ArrayLike, where: ArrayLike | None = None) -> Array:
@@ -42,8 +29,9 @@ def pooled(acc: ArrayLike, sizes: ArrayLike, where: ArrayLike | None = None) -> 
     of ``acc``. AAggFF's "avg" is this one.
     """
     acc, where, _ = _counted(acc, where)
+    acc, scale = _scaled(acc)
     weights = jnp.where(where, _spread("sizes", jnp.asarray(sizes, acc.dtype), acc), 0)
-    return jnp.sum(weights * acc, -1) / jnp.sum(weights, -1)
+    return jnp.sum(weights * acc, -1) / jnp.sum(weights, -1) / scale[..., 0]
 
 
 def variance(acc: ArrayLike, where: ArrayLike | None = None) -> Array:
@@ -62,31 +50,47 @@ def std(acc: ArrayLike, where: ArrayLike | None = None) -> Array:
 
     FedFV (Wang et al., 2021) prints this one under the name "var".
     """
-    acc, where, n = _counted(acc, where)
-    gap = jnp.where(where, acc - jnp.sum(acc, -1, keepdims=True) / n, 0)
-    return 100 * jnp.sqrt(jnp.sum(gap**2, -1) / n[..., 0])
+    return 100 * deviation(acc, where)
+
+
+def deviation(x: ArrayLike, where: ArrayLike | None) -> Array:
+    """The population's standard deviation, in the unit of ``x``."""
+    x, where, n = _counted(x, where)
+    x, scale = _scaled(x)
+    gap = jnp.where(where, x - jnp.sum(x, -1, keepdims=True) / n, 0)
+    return jnp.sqrt(jnp.sum(gap**2, -1) / n[..., 0]) / scale[..., 0]
 
 
 def worst(
-    acc: ArrayLike, percent: float = 5, sizes: ArrayLike | None = None, where: ArrayLike | None = None
+    acc: ArrayLike,
+    percent: float = 5,
+    sizes: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+    *,
+    higher_is_better: bool = True,
 ) -> Array:
     """Mean over the ``max(1, int(N percent / 100))`` clients with the lowest accuracy: [..., N] to [...].
 
     N is the number of clients that count. ``percent`` is static; 0 asks for the single worst client.
     Unweighted as in q-FFL (10 %), FedMABA (5 %) and FedFV; with ``sizes``, weighted by them as in AAggFF (10
-    %).
+    %). Of errors, ``higher_is_better=False``, the worst are the highest.
 
     >>> round(float(worst([0.9, 0.5, 0.7, 0.1], percent=50)), 3)
     0.3
     """
-    return _tail(acc, percent, sizes, where, top=False)
+    return _tail(acc, percent, sizes, where, top=not higher_is_better)
 
 
 def best(
-    acc: ArrayLike, percent: float = 5, sizes: ArrayLike | None = None, where: ArrayLike | None = None
+    acc: ArrayLike,
+    percent: float = 5,
+    sizes: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+    *,
+    higher_is_better: bool = True,
 ) -> Array:
     """Mean over the ``max(1, int(N percent / 100))`` clients with the highest accuracy; see :func:`worst`."""
-    return _tail(acc, percent, sizes, where, top=True)
+    return _tail(acc, percent, sizes, where, top=higher_is_better)
 
 
 def _tail(acc: ArrayLike, percent: float, sizes: ArrayLike | None, where: ArrayLike | None, *, top: bool) -> Array:
@@ -100,8 +104,8 @@ def _tail(acc: ArrayLike, percent: float, sizes: ArrayLike | None, where: ArrayL
     rank = count - 1 - _places(acc) if top else _places(acc)
     weights = jnp.where((rank >= 0) & (rank < jnp.minimum(take[count], count)), weights, 0)
     # 0 * inf is NaN: an infinity outside the tail says nothing of it, where a NaN that counts is a failure.
-    acc = jnp.where((weights != 0) | jnp.isnan(acc), acc, 0)
-    return jnp.sum(weights * acc, -1) / jnp.sum(weights, -1)
+    acc, scale = _scaled(jnp.where((weights != 0) | jnp.isnan(acc), acc, 0))
+    return jnp.sum(weights * acc, -1) / jnp.sum(weights, -1) / scale[..., 0]
 
 
 def parity_gap(acc: ArrayLike, where: ArrayLike | None = None) -> Array:
@@ -189,44 +193,3 @@ def entropy(x: ArrayLike, where: ArrayLike | None = None) -> Array:
     r""":math:`-\sum u \log u`, u = x / sum x, in nats, from 0 to log N when equal: [..., N] to [...]."""
     _, _, n = _counted(x, where)
     return jnp.maximum(jnp.log(n[..., 0]) - kl_to_uniform(x, where), 0)
-
-
-SUMMARY = ("accuracy", "pooled", "variance", "std", "worst5", "best5", "worst10", "best10", "gini", "jain")
-_LOSS = ("loss", "loss_jain", "loss_gini")
-
-
-def summary(
-    acc: ArrayLike, loss: ArrayLike | None = None, sizes: ArrayLike | None = None
-) -> dict[str, float | Array]:
-    """All that a fairness table prints, from accuracies in [0, 1]: [..., N] to one [...] per key.
-
-    In percent ``accuracy``, the mean over clients, ``worst5``, ``best5``, ``worst10``, ``best10``; in
-    percent^2 ``variance`` and in percentage points ``std``; without unit ``gini`` and ``jain``. With
-    ``sizes``, the numbers of test examples, also ``pooled``, in percent. With ``loss``, shaped as ``acc``,
-    also ``loss``, its mean, ``loss_jain`` and ``loss_gini``, over the clients that have an accuracy. A single
-    vector gives Python floats (arrays inside ``jit``).
-    """
-    acc = jnp.asarray(acc)
-    if loss is not None and jnp.shape(loss) != acc.shape:
-        raise ValueError(f"loss must have the shape of acc {acc.shape}, got {jnp.shape(loss)}")
-    table = _accuracies(acc, None if sizes is None else jnp.asarray(sizes))
-    if loss is not None:
-        table |= _losses(jnp.asarray(loss), ~jnp.isnan(acc))
-    table = {key: table[key] for key in SUMMARY + _LOSS if key in table}  # jit has sorted the keys
-    if acc.ndim > 1 or isinstance(table["accuracy"], jax.core.Tracer):
-        return {**table}
-    return {key: float(value) for key, value in table.items()}
-
-
-@jax.jit
-def _accuracies(acc: Array, sizes: Array | None) -> dict[str, Array]:
-    table = {"accuracy": 100 * mean(acc), "variance": variance(acc), "std": std(acc)}
-    table |= {"gini": gini(acc), "jain": jain(acc)}
-    for k in (5, 10):
-        table |= {f"worst{k}": 100 * worst(acc, k), f"best{k}": 100 * best(acc, k)}
-    return table if sizes is None else {**table, "pooled": 100 * pooled(acc, sizes)}
-
-
-@jax.jit
-def _losses(loss: Array, where: Array) -> dict[str, Array]:
-    return dict(zip(_LOSS, (mean(loss, where), jain(loss, where), gini(loss, where=where))))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -15,8 +16,17 @@ def counted(x: ArrayLike, where: ArrayLike | None) -> tuple[Array, Array, Array]
         raise ValueError("a metric needs an array whose last axis is the clients, got a scalar")
     if not jnp.issubdtype(x.dtype, jnp.floating):
         x = x.astype(float)
-    where = ~jnp.isnan(x) if where is None else spread("where", jnp.asarray(where, bool), x)
+    where = ~jnp.isnan(x) if where is None else spread("where", _mask(where), x)
     return jnp.where(where, x, 0), where, jnp.sum(where, -1, keepdims=True).astype(x.dtype)
+
+
+def _mask(where: ArrayLike) -> Array:
+    """Who counts, as bool: whole numbers may be meant as the clients' ids."""
+    mask = where if isinstance(where, Array) else np.asarray(where)
+    if mask.dtype != bool:
+        got = f"{mask.dtype}{list(mask.shape)}"
+        raise ValueError(f"where must be bool, True for who counts, such as np.isin(np.arange(n), ids), got {got}")
+    return jnp.asarray(mask)
 
 
 def spread(name: str, value: Array, x: Array) -> Array:
@@ -27,11 +37,31 @@ def spread(name: str, value: Array, x: Array) -> Array:
         raise ValueError(f"{name} must broadcast to the values' shape {x.shape}, got {value.shape}") from None
 
 
+def scaled(x: Array) -> tuple[Array, Array]:
+    """``x`` times a power of two, and that power, [..., 1]: 1, but where sums or squares would over- or underflow.
+
+    Ordinary numbers keep every bit.
+    """
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x), -1, keepdims=True, initial=0))
+    limit = jnp.finfo(x.dtype).maxexp
+    ordinary = 2.0 ** (limit // 4)
+    extreme = jnp.isfinite(largest) & ((largest > ordinary) | ((largest < 1 / ordinary) & (largest > 0)))
+    power = jnp.clip(jnp.frexp(jnp.where(extreme, largest, 1))[1], 4 - limit, limit - 4)
+    scale = jnp.where(extreme, jnp.ldexp(jnp.ones_like(largest), -power), 1)
+    return x * scale, scale
+
+
 def ratios(x: ArrayLike, where: ArrayLike | None) -> tuple[Array, Array, Array]:
-    """``x`` over its mean, 1 for who does not count and where every x is 0; the mask; how many count."""
+    """``x`` over its mean, 1 for who does not count and where every x is 0; the mask; how many count.
+
+    NaN count where some x that counts is negative: shares of a total mean nothing then.
+    """
     x, where, n = counted(x, where)
+    x, _ = scaled(x)
     average = jnp.sum(x, -1, keepdims=True) / n
-    return jnp.where(where & (average != 0), x / average, 1), where, n
+    ratio = jnp.where(where & (average != 0), x / average, 1)
+    # In the count, which every measure divides by: in the ratios it would cost the others' last bit.
+    return ratio, where, jnp.where(jnp.any(x < 0, -1, keepdims=True), jnp.nan, n)
 
 
 def sort(where: Array, x: Array, *others: Array) -> Sequence[Array]:

@@ -16,6 +16,9 @@ from numpy.typing import ArrayLike
 
 from fedjax_fair.checks import check_range
 
+ROUNDING = 1e-6
+"""Relative to the values: differences closer to each other are the same number, rounded."""
+
 
 class Difference(NamedTuple):
     """A paired comparison, in the unit of the values that were compared."""
@@ -27,14 +30,16 @@ class Difference(NamedTuple):
     p: float
     """Two-sided, of the paired t-test."""
     detectable: float
-    """The smallest true difference that so many replicates of this spread would have shown with probability .8."""
+    """The smallest true difference that so many replicates of this spread would have shown with probability .8,
+    before any adjustment for several rules."""
 
 
 def paired(values: ArrayLike, baseline: ArrayLike, confidence: float = 0.95, power: float = 0.8) -> Difference:
     """``values - baseline``, replicate by replicate: f[R] each.
 
-    Differences that are all the same have a spread of 0: the interval is the mean itself, and p is 1 where that is
-    0, else 0. A value that is not finite makes all of it NaN: a run that failed has no difference to anything.
+    Differences that all agree, to float32's rounding, have no spread to judge by: where they are 0 the interval is
+    0 and p is 1, else all but the mean is NaN. A value that is not finite makes all of it NaN: a run that failed has
+    no difference to anything. Interval and p take the differences for about normal.
 
     Args:
       values: one number per replicate.
@@ -60,13 +65,15 @@ def paired(values: ArrayLike, baseline: ArrayLike, confidence: float = 0.95, pow
         return Difference(*[float("nan")] * 5)
     from scipy import stats
 
-    count, mean = len(differences), float(differences.mean())
-    error = float(differences.std(ddof=1)) / np.sqrt(count)
-    if error == 0:
-        return Difference(mean, mean, mean, float(mean == 0), 0.0)
-    reach = stats.t.ppf((1 + confidence) / 2, count - 1) * error
-    p = 2 * stats.t.sf(abs(mean) / error, count - 1)
-    return Difference(mean, mean - reach, mean + reach, float(p), error * _shift(count, 1 - confidence, power))
+    count, mean, std = len(differences), float(differences.mean()), float(differences.std(ddof=1))
+    rounding = ROUNDING * max(np.abs(mine).max(), np.abs(others).max())
+    if std <= rounding:
+        nothing = abs(mean) <= rounding
+        return Difference(0.0, 0.0, 0.0, 1.0, 0.0) if nothing else Difference(mean, *[float("nan")] * 4)
+    error = std / np.sqrt(count)
+    reach = float(stats.t.ppf((1 + confidence) / 2, count - 1) * error)
+    p = float(2 * stats.t.sf(abs(mean) / error, count - 1))
+    return Difference(mean, mean - reach, mean + reach, p, float(error * _shift(count, 1 - confidence, power)))
 
 
 @functools.cache
@@ -89,7 +96,7 @@ def _shift(count: int, level: float, power: float) -> float:
 def holm(p: Sequence[float]) -> np.ndarray:
     """Holm's adjustment of several p-values: f64[K], in their order; NaN stays NaN and does not count.
 
-    Below .05 all those may be called different at once, with probability .05 of a single false one.
+    Calling all those below .05 different errs, anywhere among them, with probability at most .05.
 
     Source: Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 1979.
 

@@ -8,26 +8,37 @@ import numpy as np
 from fedjax_fair import metrics
 from fedjax_fair.checks import check_count
 from fedjax_fair.data import FederatedData
-from fedjax_fair.plot.style import COLOURS, WIDTH, legend_above, new_axes, paper, per_client, style
+from fedjax_fair.metrics.kind import Metric
+from fedjax_fair.plot.given import kind_of, per_client
+from fedjax_fair.plot.style import COLOURS, WIDTH, legend_above, new_axes, paper, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 @paper()
-def lorenz(curves: Mapping[str, Any], ax: "Axes | None" = None) -> "Axes":
+def lorenz(curves: Mapping[str, Any], ax: "Axes | None" = None, metric: Metric | None = None) -> "Axes":
     """Lorenz curves of ``{name: accuracies [N] or [seeds, N]}``, the Gini coefficient in the legend.
 
-    Of ``{name: history}``, or a list of them, one per seed, this and the plots below take the last evaluation.
+    Of ``{name: history}``, or a list of them, one per seed, this and the plots below take the last evaluation, name
+    the runs that failed, and go by the histories' metric; arrays are accuracies, unless ``metric`` says otherwise.
 
     Over several seeds: the mean curve, and the mean and standard deviation of the Gini coefficient. Where all
     curves keep close to equality an inset magnifies how far below it they are.
     """
-    rules, own = per_client(curves), ax is None
+    kind, own = kind_of(curves, metric), ax is None
+    rules = per_client(curves, kind)
+    if negative := [name for name, acc in rules.items() if (acc < 0).any()]:
+        raise ValueError(
+            f"curves must hold what is at least 0 for Lorenz curves, got negative values of {negative[0]}"
+        )
     ax = new_axes(ax, WIDTH)
     ax.plot([0, 100], [0, 100], color="0.6", linewidth=0.8, label="equality")
     gaps = []
     for i, (name, acc) in enumerate(rules.items()):
+        if not len(acc):
+            ax.plot([], [], **style(i), label=name)
+            continue
         gini = np.asarray(metrics.gini(acc))
         spread = f" ± {gini.std(ddof=1):.3f}" if len(acc) > 1 else ""
         grid = np.linspace(0, 1, acc.shape[1] + 1)
@@ -42,7 +53,8 @@ def lorenz(curves: Mapping[str, Any], ax: "Axes | None" = None) -> "Axes":
         inset.set_title("below equality (points)", fontsize=7, pad=3)
         inset.set(xlim=(0, 100), ylim=(0, None), xticks=(0, 50, 100))
     ax.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
-    ax.set(xlabel="Clients, from the worst served (%)", ylabel="Share of the total accuracy (%)")
+    first = "worst" if kind.higher_is_better else "best"  # the smallest
+    ax.set(xlabel=f"Clients, from the {first} served (%)", ylabel=f"Share of the total {kind.name} (%)")
     names = ax.get_legend_handles_labels()[1]
     if 29 + 3.8 * max(map(len, names)) + 9.7 * (len(names) + 1) < 198:  # points: fits over the diagonal
         ax.legend(loc="upper left", title="Gini coefficient", alignment="left")
@@ -52,15 +64,18 @@ def lorenz(curves: Mapping[str, Any], ax: "Axes | None" = None) -> "Axes":
 
 
 @paper()
-def client_histogram(curves: Mapping[str, Any], bins: int = 20, ax: "Axes | None" = None) -> "Axes":
+def client_histogram(
+    curves: Mapping[str, Any], bins: int = 20, ax: "Axes | None" = None, metric: Metric | None = None
+) -> "Axes":
     """Histograms of ``{name: accuracies [N] or [seeds, N]}``, a row per rule, all on the same bins and scale.
 
     An outline counts the clients per bin, on average over the seeds; its dot marks their mean accuracy.
     """
-    rules, bins = per_client(curves), check_count("bins", bins)
-    every = np.concatenate([100 * x[np.isfinite(x)] for x in rules.values()])
+    kind, bins = kind_of(curves, metric), check_count("bins", bins)
+    rules = {name: kind.scale * x for name, x in per_client(curves, kind).items()}
+    every = np.concatenate([x[np.isfinite(x)] for x in rules.values()])
     edges = np.histogram_bin_edges(every, bins) if np.ptp(every) else every[0] + np.linspace(-1, 1, bins + 1)
-    counts = [np.histogram(100 * x[np.isfinite(x)], edges)[0] / len(x) for x in rules.values()]
+    counts = [np.histogram(x[np.isfinite(x)], edges)[0] / max(1, len(x)) for x in rules.values()]
     top = np.max(counts)
     rows = np.arange(len(rules))[::-1]  # the first rule on top
     ax = new_axes(ax, 0.7 + 0.36 * max(2, len(rules)))
@@ -70,7 +85,8 @@ def client_histogram(curves: Mapping[str, Any], bins: int = 20, ax: "Axes | None
         ax.stairs(heights, edges, baseline=row, fill=True, color=colour, alpha=0.25)
         ax.stairs(heights, edges, baseline=row, color=colour, linewidth=1)
         ax.axhline(row, color=colour, linewidth=0.6)
-        ax.plot(100 * np.nanmean(x), row, "o", color=colour, clip_on=False)
+        if len(x):
+            ax.plot(np.nanmean(x), row, "o", color=colour, clip_on=False)
     ax.set_yticks(rows, list(rules))
     ax.tick_params("y", length=0)
     scale = ax.secondary_yaxis("right")
@@ -78,26 +94,32 @@ def client_histogram(curves: Mapping[str, Any], bins: int = 20, ax: "Axes | None
     scale.set_ylabel("Clients per bin")
     for spine in (ax.spines["left"], scale.spines["right"]):
         spine.set_visible(False)
-    ax.set(ylim=(-0.08, len(rules)), xlabel="Client accuracy (%), dot: mean")
+    ax.set(ylim=(-0.08, len(rules)), xlabel=f"Client {kind.label}, dot: mean")
     return ax
 
 
 @paper()
-def sorted_accuracy(curves: Mapping[str, Any], ax: "Axes | None" = None) -> "Axes":
+def sorted_accuracy(curves: Mapping[str, Any], ax: "Axes | None" = None, metric: Metric | None = None) -> "Axes":
     """Accuracy of ``{name: accuracies [N] or [seeds, N]}`` from the worst served client to the best.
 
     Over several seeds: the mean of the seeds' sorted accuracies, and the range from the lowest to the highest.
     """
-    rules, own = per_client(curves), ax is None
+    kind, own = kind_of(curves, metric), ax is None
+    rules = per_client(curves, kind)
     ax = new_axes(ax, 2.2)
     for i, (name, acc) in enumerate(rules.items()):
-        held = [np.sort(seed[np.isfinite(seed)]) for seed in 100 * acc]
+        if not len(acc):
+            ax.plot([], [], label=name, **style(i))
+            continue
+        held = [np.sort(seed[np.isfinite(seed)]) for seed in kind.scale * acc]
+        held = held if kind.higher_is_better else [seed[::-1] for seed in held]
         share = np.linspace(0, 100, max(map(len, held)))
         lines = np.stack([np.interp(share, np.linspace(0, 100, len(seed)), seed) for seed in held])
         ax.plot(share, lines.mean(0), label=name, **style(i))
         if len(lines) > 1:
             ax.fill_between(share, lines.min(0), lines.max(0), color=style(i)["color"], alpha=0.12, linewidth=0)
-    ax.set(xlabel="Clients, from the worst served (%)", ylabel="Accuracy (%)", xlim=(0, 100))
+    ax.set(xlabel="Clients, from the worst served (%)", xlim=(0, 100))
+    ax.set_ylabel(kind.label[:1].upper() + kind.label[1:])
     legend_above(ax, own)
     return ax
 

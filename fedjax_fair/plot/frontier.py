@@ -7,7 +7,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedjax_fair import metrics
-from fedjax_fair.plot.style import COLOURS, MARKERS, legend_above, named, new_axes, numbers, paper
+from fedjax_fair.metrics.kind import Metric
+from fedjax_fair.plot.given import check_accuracy, check_some, kind_of, settled
+from fedjax_fair.plot.style import COLOURS, MARKERS, legend_above, named, new_axes, paper
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,33 +33,42 @@ def interval(values: ArrayLike) -> tuple[float, float]:
 
 
 @paper()
-def frontier(points: Mapping[str, Any], ax: "Axes | None" = None) -> "Axes":
+def frontier(points: Mapping[str, Any], ax: "Axes | None" = None, metric: Metric | None = None) -> "Axes":
     """Mean accuracy against variance over clients, of ``{name: accuracies [seeds, N] or [seeds, T, N]}``.
 
     Of ``{name: histories, one per seed}``, such as a sweep's ``runs``, it takes the last evaluation. With T
     evaluations a seed counts by their mean. The cross is a 95 % confidence interval over the seeds; where it is far
-    wider than the points lie apart (two seeds), it ends at the frame.
+    wider than the points lie apart (two seeds), it ends at the frame. Runs that failed are named, not drawn.
     """
-    own, seen = ax is None, []
-    ax = new_axes(ax, 2.6)
-    for i, (name, given) in enumerate(named(points).items()):
-        acc = numbers(name, given, "accuracies [seeds, N] or [seeds, T, N]")
+    own, seen, kind = ax is None, [], kind_of(points, metric)
+    form, drawn = "accuracies [seeds, N] or [seeds, T, N]", {}
+    for name, given in named(points).items():
+        label, acc = settled(name, given, form)
         if acc.ndim not in (2, 3):
             raise ValueError(f"{name!r} must be accuracies [seeds, N] or [seeds, T, N], got {acc.shape}")
-        acc = acc[:, None] if acc.ndim == 2 else acc
-        (x, dx), (y, dy) = (
-            interval(np.asarray(value).mean(1))
-            for value in (100 * np.asarray(metrics.mean(acc)), metrics.variance(acc))
-        )
-        bars: dict[str, Any] = {} if np.isnan(dx) else {"xerr": dx, "yerr": dy, "elinewidth": 0.7}
+        if len(acc):
+            check_accuracy(name, acc, kind)
+        drawn[label] = acc[:, None] if acc.ndim == 2 else acc
+    check_some(drawn)
+    ax = new_axes(ax, 2.6)
+    for i, (name, acc) in enumerate(drawn.items()):
         marker = MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]
+        if not len(acc):
+            ax.plot([], [], marker, color=COLOURS[i % len(COLOURS)], label=name)
+            continue
+        mean = kind.scale * np.asarray(metrics.mean(acc))
+        variance = (kind.scale / 100) ** 2 * np.asarray(metrics.variance(acc))
+        (x, dx), (y, dy) = (interval(value.mean(1)) for value in (mean, variance))
+        bars: dict[str, Any] = {} if np.isnan(dx) else {"xerr": dx, "yerr": dy, "elinewidth": 0.7}
         seen.append((x, y))
         ax.errorbar(x, y, fmt=marker, color=COLOURS[i % len(COLOURS)], markersize=5, label=name, **bars)
-    ax.set(xlabel="Mean client accuracy (%)", ylabel="Variance over clients (%²)")
+    ax.set(xlabel=f"Mean client {kind.label}", ylabel=f"Variance over clients{kind.squared}")
     (left, bottom), (right, top) = np.min(seen, 0), np.max(seen, 0)
-    room_x, room_y = 5 + 2 * (right - left), 0.1 * top + 2 * (top - bottom)
+    least = 5 if kind.unit == "%" else 0.1 * abs(right)
+    room_x, room_y = least + 2 * (right - left), 0.1 * top + 2 * (top - bottom)
     (x0, x1), (y0, y1) = ax.get_xlim(), ax.get_ylim()
-    ax.set_xlim(max(x0, left - room_x, 0), min(x1, right + room_x, 100 + 0.02 * (x1 - x0)))
+    lowest, highest = (kind.scale * bound for bound in kind.range)
+    ax.set_xlim(max(x0, left - room_x, lowest), min(x1, right + room_x, highest + 0.02 * (x1 - x0)))
     ax.set_ylim(max(y0, bottom - room_y, 0), min(y1, top + room_y))
     legend_above(ax, own)
     return ax

@@ -7,12 +7,12 @@ import numpy as np
 
 from fedjax_fair import metrics
 from fedjax_fair.checks import check_choice
+from fedjax_fair.metrics.kind import Metric, check_values
+from fedjax_fair.plot.given import check_accuracy, course_of, histories_of, kind_of
 from fedjax_fair.plot.style import (
     MARKERS,
     WIDTH,
     Curves,
-    check_accuracy,
-    histories_of,
     legend_above,
     named,
     new_axes,
@@ -60,26 +60,33 @@ def draw_rounds(curves: Mapping[str, Any], ylabel: str, band: str, ax: "Axes | N
 
 
 @paper()
-def accuracy_and_fairness(curves: Mapping[str, Any], band: str = "range") -> "tuple[Axes, Axes]":
+def accuracy_and_fairness(
+    curves: Mapping[str, Any], band: str = "range", metric: Metric | None = None
+) -> "tuple[Axes, Axes]":
     """Mean accuracy over variance, per round, of ``{name: (rounds [T], accuracy [seeds, T, N] or [T, N])}``.
 
     Of histories, ``{name: history}`` or ``{name: [one per seed]}``, such as a sweep's ``runs``, as well.
-    Returns the Axes of the two panels, stacked on one figure; ``band`` as in :func:`over_rounds`.
+    They go by their metric, and runs that failed are named: a line ends where the model does. Arrays are
+    accuracies, unless ``metric`` says otherwise. Returns the Axes of the two panels, stacked on one figure;
+    ``band`` as in :func:`over_rounds`.
     """
-    means, variances = {}, {}
+    means, variances, kind = {}, {}, kind_of(curves, metric)
     for name, pair in named(curves).items():
-        histories = histories_of(pair)
-        stacked = histories and (histories[0].rounds, np.stack([history.accuracy for history in histories]))
-        rounds, acc = pair_of(name, stacked or pair)
+        if histories := histories_of(pair):
+            label, rounds, acc, counts = course_of(name, histories)
+            check_values(f"{name!r}", acc, kind)
+        else:
+            label, (rounds, acc), counts = name, pair_of(name, pair), None
         if acc.ndim not in (2, 3):
             raise ValueError(f"{name!r} must have accuracies [T, N] or [seeds, T, N], got {acc.shape}")
-        check_accuracy(name, acc)
-        means[name] = rounds, 100 * np.asarray(metrics.mean(acc))
-        variances[name] = rounds, np.asarray(metrics.variance(acc))
+        if counts is None:
+            check_accuracy(name, acc, kind)
+        means[label] = rounds, kind.scale * np.asarray(metrics.mean(acc, counts))
+        variances[label] = rounds, (kind.scale / 100) ** 2 * np.asarray(metrics.variance(acc, counts))
     above, below = new_figure(WIDTH, 3.7).subplots(2, sharex=True)
-    draw_rounds(means, "Mean accuracy (%)", band, above).set_xlabel("")
+    draw_rounds(means, f"Mean {kind.label}", band, above).set_xlabel("")
     legend_above(above, grow=True)
-    draw_rounds(variances, "Variance over clients (%²)", band, below)
+    draw_rounds(variances, f"Variance over clients{kind.squared}", band, below)
     above.figure.align_ylabels()
     return above, below
 

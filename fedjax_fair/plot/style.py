@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedjax_fair.engine.history import History
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -88,50 +86,6 @@ def named(curves: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(curves, Mapping) or not curves:
         raise ValueError(f"curves must be a dictionary with at least one rule, got {str(curves)[:30]}")
     return curves
-
-
-def check_accuracy(name: str, acc: NDArray[Any]) -> None:
-    """NaN, a client without test examples, is welcome; a row of nothing else is not."""
-    if not acc.size or np.isnan(acc).all(-1).any():
-        raise ValueError(f"{name!r} must hold at least one client's accuracy in every row, got {acc.shape}")
-    low, high = np.nanmin(acc), np.nanmax(acc)
-    if low < 0 or high > 1:
-        raise ValueError(f"{name!r} must hold accuracies in [0, 1], not percent, got {low:g} to {high:g}")
-
-
-def histories_of(given: Any) -> list[History]:
-    """The histories, where ``given`` is one or a list with one per seed, as a sweep's ``runs`` have; else none."""
-    listed = [given] if isinstance(given, History) else given
-    if not isinstance(listed, list) or not all(isinstance(history, History) for history in listed):
-        return []
-    if others := {history.accuracy.shape for history in listed} - {listed[0].accuracy.shape if listed else ()}:
-        shapes = f"{listed[0].accuracy.shape} and {others.pop()}"
-        raise ValueError(
-            f"the histories of one name must be as long and of as many clients, got accuracies {shapes}"
-        )
-    return listed
-
-
-def numbers(name: str, given: Any, form: str) -> NDArray[np.float64]:
-    """``given`` as an array of numbers; of histories the accuracies after the last round, [seeds, N]."""
-    if histories := histories_of(given):
-        return np.stack([history.accuracy[-1] for history in histories]).astype(np.float64)
-    try:
-        return np.asarray(given, np.float64)
-    except (TypeError, ValueError):
-        inside = f" of {type(given[0]).__name__}" if isinstance(given, list) and given else ""
-        got = f"a {type(given).__name__}{inside}"
-        raise ValueError(f"{name!r} must be {form}, or a History for every seed, got {got}") from None
-
-
-def per_client(curves: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
-    """Every rule's accuracies as [seeds, N], checked."""
-    rules = {name: numbers(name, acc, "accuracies [N] or [seeds, N]") for name, acc in named(curves).items()}
-    for name, acc in rules.items():
-        if acc.ndim not in (1, 2):
-            raise ValueError(f"{name!r} must be accuracies [N] or [seeds, N], got {acc.shape}")
-        check_accuracy(name, acc)
-    return {name: np.atleast_2d(acc) for name, acc in rules.items()}
 
 
 def pair_of(name: str, pair: Any) -> tuple[NDArray[Any], NDArray[np.float64]]:

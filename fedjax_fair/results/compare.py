@@ -1,8 +1,10 @@
 """Compare rules: the same replicates for all, settings chosen on validation, differences paired."""
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,8 +12,9 @@ import numpy as np
 
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.data import FederatedData
-from fedjax_fair.engine.grid import label
+from fedjax_fair.engine.grid import label, numbered
 from fedjax_fair.engine.history import History
+from fedjax_fair.engine.run import check_keeping
 from fedjax_fair.engine.sweep import sweep
 from fedjax_fair.results.compare_arguments import check_build, check_rules, draw, grids_of, maker_of
 from fedjax_fair.results.comparison import Comparison, measured
@@ -45,14 +48,15 @@ def compare(
     tune: Mapping[str, Mapping[str, Iterable[Any]]] | None = None,
     choose: str = "accuracy",
     split: str = "test",
-    threads: int = 2,
+    threads: int = 1,
     checkpoint: str | Path | None = None,
 ) -> Comparison:
     """Play every rule on the same replicates, and say how they differ.
 
     Replicate r is the federation drawn from seed r, trained from seed r: all rules see the same clients, initial
-    model, cohorts and batches, so that their differences are paired. Where a rule is tuned, every point of its grid
-    is played, one is chosen by its mean on the validation split, and only that one is read on ``split``.
+    model and batches, and the same cohorts where selection asks nobody, so that their differences are paired. Where
+    a rule is tuned, every point of its grid is played, one is chosen by its mean on the validation split, and only
+    that one is read on ``split``.
 
     .. code-block:: python
 
@@ -66,7 +70,8 @@ def compare(
        print(found)
 
     Args:
-      rules: per name a rule, or a factory of one that takes the settings tuned for it.
+      rules: per name a rule, or a factory of one that takes the settings tuned for it (floats as tracers, as in
+        ``ff.sweep``).
       build: ``(rule, data, **settings) -> ff.simulation(...)``; settings of its own, such as ``lr``, may be tuned
         for any rule. It must evaluate ``split``, and "validation" where something is tuned.
       federation: ``seed -> FederatedData``; or one federation, and then the replicates differ by the training seed.
@@ -77,25 +82,29 @@ def compare(
       baseline: the rule that the others are compared with; by default the first.
       tune: per rule ``{setting: values}``; all combinations are tried. A factory that needs settings must be tuned.
       choose: "accuracy", "worst10", "variance" or "gini" of the validation split, or "accuracy_if_worst10": the
-        best accuracy among the points whose worst 10 % are no lower than the baseline's.
+        best accuracy among the points whose worst 10 % are no lower than the baseline's, or the best of these where
+        there is none. A setting of which a run failed is never chosen.
       split: the one that is quoted.
-      threads: programs compiled and played at the same time.
+      threads: rules compiled and played at the same time, each in a thread of its own, to which JAX's context
+        managers (such as ``jax.enable_x64``) do not reach; with ``checkpoint`` one after another.
       checkpoint: a folder to keep all runs in; the same comparison goes on from it.
 
     Raises:
       ValueError: an argument that does not fit, before anything is compiled.
       CheckpointError: a ValueError; the folder holds another comparison.
     """
-    for name, value in (("replicates", replicates), ("rounds", rounds), ("last", last), ("threads", threads)):
+    for name, value in (("replicates", replicates), ("last", last), ("threads", threads)):
         check_count(name, value)
+    check_keeping(checkpoint, None, check_count("eval_every", eval_every), check_count("rounds", rounds))
     check_rules(rules)
     baseline = check_choice("baseline", next(iter(rules)) if baseline is None else baseline, rules)
     check_choice("choose", choose, CRITERIA)
     grids = grids_of(rules, build, tune or {})
     datas = draw(federation, replicates)
     makers = {rule: maker_of(build, given) for rule, given in rules.items()}
+    wanted = {split, "validation"} if any(grids.values()) else {split}
     for rule, make in makers.items():
-        check_build(rule, make(datas[0]), grids[rule], {split, "validation"} if any(grids.values()) else {split})
+        check_build(rule, make(datas[0]), datas[0], grids[rule], wanted)
     fixed = isinstance(federation, FederatedData)
     tasks = _tasks(list(rules), datas, replicates, checkpoint)
 
@@ -104,9 +113,11 @@ def compare(
         make = makers[task.rule](task.data)
         return sweep(make, grids[task.rule], checkpoint=task.folder, progress=False, **settings).histories
 
-    # With a checkpoint in the main thread, which hears Ctrl-C and saves.
-    with ThreadPoolExecutor(1 if checkpoint else threads) as pool:
-        played = [play(task) for task in tasks] if checkpoint else list(pool.map(play, tasks))
+    if threads == 1 or checkpoint is not None:  # here, where Ctrl-C is heard
+        played = [play(task) for task in tasks]
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            played = list(pool.map(play, tasks))
     histories: dict[str, list[list[History]]] = {rule: [[] for _ in _points(grids[rule])] for rule in rules}
     for task, points in zip(tasks, played):  # per rule and point, a history per replicate
         for kept, new in zip(histories[task.rule], points):
@@ -116,7 +127,7 @@ def compare(
         for rule, grid in grids.items()
         if grid
     }
-    chosen = _choose(histories, tried, baseline, choose, last)
+    chosen = _choose(histories, tried, baseline, choose, last) if tried else dict.fromkeys(rules, 0)
     tuned = [rule for rule, grid in grids.items() if grid]
     return Comparison(
         runs={rule: histories[rule][chosen[rule]] for rule in rules},
@@ -128,23 +139,21 @@ def compare(
         choose=choose,
         settings={rule: _points(grids[rule])[chosen[rule]] for rule in tuned},
         grids={rule: grids[rule] for rule in tuned},
-        tried={rule: dict(zip(map(label, _points(grids[rule])), tried[rule])) for rule in tuned},
+        tried={rule: dict(zip(numbered([label(p) for p in _points(grids[rule])]), tried[rule])) for rule in tuned},
     )
 
 
 def _tasks(rules: list[str], datas: list[FederatedData], replicates: int, place: Any) -> list[Task]:
     """One task for every rule and federation, replicate by replicate."""
     seeds = [list(range(replicates))] if len(datas) < replicates else [[r] for r in range(replicates)]
-    return [
-        Task(
-            rule,
-            data,
-            mine,
-            None if place is None else Path(place) / rule.replace("/", "_") / f"replicate-{mine[0]}",
-        )
-        for data, mine in zip(datas, seeds)
-        for rule in rules
-    ]
+    names = {
+        rule: f"{re.sub(r'[^a-zA-Z0-9]+', '_', rule)}-{sha256(rule.encode()).hexdigest()[:8]}" for rule in rules
+    }
+
+    def folder(rule: str, mine: list[int]) -> Path | None:
+        return None if place is None else Path(place) / names[rule] / f"replicate-{mine[0]}"
+
+    return [Task(rule, data, mine, folder(rule, mine)) for data, mine in zip(datas, seeds) for rule in rules]
 
 
 def _points(grid: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
@@ -160,19 +169,22 @@ def _choose(
     last: int,
 ) -> dict[str, int]:
     """Per rule the place of the chosen point: the best by its mean on validation, the first of equals."""
-    floor = -np.inf
+    up = 1 if histories[baseline][0][0].metric.higher_is_better else -1
+    sign = {"accuracy": up, "worst10": up, "gini": -1, "variance": -1}
+
+    def scores(rule: str, measure: str) -> np.ndarray:
+        of = np.array([sign[measure] * point[measure].mean() for point in tried[rule]])
+        return np.where(np.isnan(of), -np.inf, of)  # a setting of which a run failed is never chosen
+
     chosen = dict.fromkeys(histories, 0)
-    if choose == "accuracy_if_worst10" and tried:
-        if baseline in tried:
-            chosen[baseline] = int(np.argmax([of["accuracy"].mean() for of in tried[baseline]]))
-        floor = float(measured(histories[baseline][chosen[baseline]], "validation", last)["worst10"].mean())
-    for rule, points in tried.items():
-        if choose == "accuracy_if_worst10":
-            scores = [of["accuracy"].mean() if of["worst10"].mean() >= floor else -np.inf for of in points]
-            if not np.isfinite(scores).any():  # none is fair enough: the fairest
-                scores = [of["worst10"].mean() for of in points]
-        else:
-            sign = -1 if choose in ("gini", "variance") else 1
-            scores = [sign * of[choose].mean() for of in points]
-        chosen[rule] = int(np.argmax(np.where(np.isnan(scores), -np.inf, scores)))
+    if choose != "accuracy_if_worst10":
+        return chosen | {rule: int(np.argmax(scores(rule, choose))) for rule in tried}
+    if baseline in tried:
+        chosen[baseline] = int(np.argmax(scores(baseline, "accuracy")))
+    floor = up * measured(histories[baseline][chosen[baseline]], "validation", last)["worst10"].mean()
+    for rule in [rule for rule in tried if rule != baseline]:
+        fair = scores(rule, "worst10") >= floor  # where none is fair enough, the fairest
+        chosen[rule] = int(
+            np.argmax(np.where(fair, scores(rule, "accuracy"), -np.inf if fair.any() else scores(rule, "worst10")))
+        )
     return chosen

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 
 from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
-from fedjax_fair.engine.grid import values_of
+from fedjax_fair.engine.grid import extremes, values_of
 from fedjax_fair.types import Aggregator, Method, Simulation
 
 
@@ -17,6 +18,8 @@ def check_rules(rules: Any) -> None:
     if not isinstance(rules, Mapping) or not rules:
         raise ValueError(f"rules must map names to rules, such as {{'fedavg': ff.fedavg()}}, got {rules!r}")
     for name, rule in rules.items():
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"rules must have words as names, got {name!r}")
         if not isinstance(rule, Aggregator | Method) and not callable(rule):
             raise ValueError(f"rules[{name!r}] must be a rule such as ff.fedavg(), or a factory, got {rule!r}")
 
@@ -26,30 +29,39 @@ def grids_of(rules: Mapping[str, Any], build: Any, tune: Any) -> dict[str, dict[
     if not callable(build):
         raise ValueError(f"build must be a function (rule, data, **settings) -> simulation, got {build!r}")
     if not isinstance(tune, Mapping):
-        raise ValueError(
-            f"tune must map rules to their grids, such as {{'qfedavg': {{'q': [.1, 1.]}}}}, got {tune!r}"
-        )
+        raise ValueError(f"tune must map rules to grids, such as {{'qfedavg': {{'q': [.1, 1.]}}}}, got {tune!r}")
+    of_build = settings_of_build(build)
     for rule, grid in tune.items():
         check_choice("rule in tune", rule, rules)
         if not isinstance(grid, Mapping) or not grid:
             raise ValueError(f"tune[{rule!r}] must map settings to their values, got {grid!r}")
-        own = (
-            [] if isinstance(rules[rule], Aggregator | Method) else list(inspect.signature(rules[rule]).parameters)
-        )
         for setting in grid:
-            check_choice(f"setting in tune[{rule!r}]", setting, [*own, *settings_of_build(build)])
+            check_choice(f"setting in tune[{rule!r}]", setting, [*settings_of_rule(rules[rule]), *of_build])
     grids = {r: {name: values_of(name, values) for name, values in tune.get(r, {}).items()} for r in rules}
     for rule, given in rules.items():
-        parameters = {} if isinstance(given, Aggregator | Method) else inspect.signature(given).parameters
-        for name, parameter in parameters.items():
+        of_rule = settings_of_rule(given)
+        if both := [name for name in of_rule if name in of_build]:
+            raise ValueError(f"{both[0]} is a setting of both rules[{rule!r}] and build: rename one")
+        for name, parameter in {**of_rule, **of_build}.items():
             if parameter.default is parameter.empty and name not in grids[rule]:
-                raise ValueError(f"rules[{rule!r}] needs {name}: give it a value, or values in tune, got nothing")
+                whose = f"rules[{rule!r}]" if name in of_rule else "build"
+                raise ValueError(f"{whose} needs {name}: give it a value, or values in tune[{rule!r}], got nothing")
     return grids
 
 
-def settings_of_build(build: Callable[..., Any]) -> list[str]:
+def settings_of_rule(given: Any) -> dict[str, inspect.Parameter]:
+    """What a factory can be given by name; a rule that is made takes nothing."""
+    return {} if isinstance(given, Aggregator | Method) else _named(given)
+
+
+def settings_of_build(build: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The settings of ``build``, behind the rule and the data."""
-    return list(inspect.signature(build).parameters)[2:]
+    return dict(list(_named(build).items())[2:])
+
+
+def _named(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    found = inspect.signature(function).parameters
+    return {name: p for name, p in found.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
 
 
 def draw(federation: Any, replicates: int) -> list[FederatedData]:
@@ -71,8 +83,7 @@ def draw(federation: Any, replicates: int) -> list[FederatedData]:
 
 def maker_of(build: Any, given: Any) -> Callable[[FederatedData], Callable[..., Simulation]]:
     """``data -> (settings -> simulation)``: the rule takes those of its own, ``build`` the others."""
-    builds = set(settings_of_build(build))
-    owns = set() if isinstance(given, Aggregator | Method) else set(inspect.signature(given).parameters)
+    builds, owns = set(settings_of_build(build)), set(settings_of_rule(given))
 
     def on(data: FederatedData) -> Callable[..., Simulation]:
         def make(**point: Any) -> Simulation:
@@ -81,20 +92,24 @@ def maker_of(build: Any, given: Any) -> Callable[[FederatedData], Callable[..., 
                 if isinstance(given, Aggregator | Method)
                 else given(**{k: point[k] for k in point if k in owns})
             )
-            return build(rule, data, **{k: point[k] for k in point if k in builds and k not in owns})
+            return build(rule, data, **{k: point[k] for k in point if k in builds})
 
         return make
 
     return on
 
 
-def check_build(rule: str, make: Callable[..., Any], grid: Mapping[str, list[Any]], wanted: set[str]) -> None:
-    """What is built is a simulation that evaluates all splits that are read."""
-    sim = make(**{name: values[0] for name, values in grid.items()})
-    if not isinstance(sim, Simulation):
-        raise ValueError(f"build must return an ff.simulation(...), got {type(sim).__name__} for {rule}")
+def check_build(
+    rule: str, make: Callable[..., Any], data: FederatedData, grid: Mapping[str, list[Any]], wanted: set[str]
+) -> None:
+    """At the smallest and the largest of every setting: a simulation on this data, of all splits that are read."""
+    for point in extremes(grid):
+        sim = make(**point)
+        if not isinstance(sim, Simulation):
+            raise ValueError(f"build must return an ff.simulation(...), got {type(sim).__name__} for {rule}")
+        if sim.data.train.size.shape != data.train.size.shape or not np.array_equal(sim.data.sizes, data.sizes):
+            raise ValueError("build must use the data that it is given, got a simulation of other clients")
     scored = jax.eval_shape(lambda key: sim.evaluate(sim.deploy(sim.init(key)), sim.data), jax.random.key(0))
-    for split in sorted(wanted - set(scored)):
-        raise ValueError(
-            f"build must evaluate the {split} split, as in evaluate=('test', 'validation'), got {[*scored]}"
-        )
+    if missing := sorted(wanted - set(scored)):
+        want = "as in evaluate=('test', 'validation')"
+        raise ValueError(f"build must evaluate the {missing[0]} split, {want}, got {[*scored]}")

@@ -1,18 +1,21 @@
 """What a comparison found: every rule's measures per replicate, paired differences, and what a reader must know."""
 
-from io import StringIO
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_fair import metrics
 from fedjax_fair.checks import check_choice
-from fedjax_fair.engine.history import History
+from fedjax_fair.engine.history import History, judged
+from fedjax_fair.engine.outcome import one_metric, outcome, remark
+from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.metrics.significance import Difference, holm, paired
 from fedjax_fair.results.flags import flags
+from fedjax_fair.results.table import digits_of, drawn, headings, spread
 
-MEASURES = {"accuracy": "acc %", "worst10": "worst 10%", "variance": "var %²", "gini": "Gini"}
-"""What rules are compared by, of :func:`fedjax_fair.metrics.summary`, and their headings."""
+MEASURES = ("accuracy", "worst10", "variance", "gini")
+"""What rules are compared by, of :func:`fedjax_fair.metrics.summary`."""
 
 
 class Compared(NamedTuple):
@@ -49,6 +52,11 @@ class Comparison(NamedTuple):
     def __repr__(self) -> str:
         return self.table()
 
+    @property
+    def metric(self) -> Metric:
+        """What the numbers are."""
+        return one_metric([history for histories in self.runs.values() for history in histories])
+
     def measures(self) -> dict[str, dict[str, np.ndarray]]:
         """``{rule: {measure: f64[R]}}``, in the units of :func:`fedjax_fair.metrics.summary`."""
         return {rule: measured(histories, self.split, self.last) for rule, histories in self.runs.items()}
@@ -71,26 +79,32 @@ class Comparison(NamedTuple):
 
     def table(self) -> str:
         """Mean and standard deviation over the replicates, and the differences from the baseline, as text."""
-        differences = self.differences() if len(self.examples) > 1 else {}
-        rows = []
+        differences = self.differences() if len(self.examples) > 1 and len(self.runs) > 1 else {}
+        metric, rows = self.metric, []
         for rule, of in self.measures().items():
-            cells = [rule]
+            cells = [rule + remark([outcome(history, self.split) for history in self.runs[rule]])]
             for measure in MEASURES:
-                cells.append(_spread(of[measure], 3 if measure == "gini" else 1))
+                cells.append(spread(of[measure], *digits_of(measure, metric)))
                 compared = differences.get(rule, {}).get(measure)
-                cells.append(_interval(compared, 3 if measure == "gini" else 1) if compared else "")
+                if differences:
+                    cells.append(_interval(compared, *digits_of(measure, metric)) if compared else "")
             rows.append(cells)
-        headings = ["rule", *(cell for title in MEASURES.values() for cell in (title, "Δ [95 %]"))]
-        return "\n".join([_as_text(headings, rows), "", self._legend(), *flags(self)])
+        heads = ["rule"]
+        for title in _headings(metric).values():
+            heads += [title, "Δ [95 %]"] if differences else [title]
+        return "\n".join([drawn(heads, rows), "", *self._legend(bool(differences)), *flags(self)])
 
-    def _legend(self) -> str:
-        drawn = "one federation, training seeds" if self.fixed else "replicates (federation and training seed)"
-        tuned = f"; settings chosen on validation by {self.choose}" if self.settings else ""
-        return (
-            f"{self.split} accuracy over clients: mean±std over {len(self.examples)} {drawn}, each the mean of the "
-            f"last {self.last} evaluation{'s' * (self.last > 1)}{tuned}.\n"
-            f"Δ: paired difference from {self.baseline}, its 95 % interval; * p < .05 after Holm over the rules."
-        )
+    def _legend(self, paired: bool) -> list[str]:
+        count = len(self.examples)
+        drawn = "training seeds on one federation" if self.fixed else "replicates (federation and training seed)"
+        over = f"mean±std over {count} {drawn}" if count > 1 else "one replicate"
+        each = f"the mean of the last {self.last} evaluations" if self.last > 1 else "the last evaluation"
+        lines = [f"{self.split} {self.metric.name} over clients: {over}, each {each}."]
+        if paired:
+            lines.append(f"Δ: paired difference from {self.baseline}, its 95 % interval; * p < .05 after Holm.")
+        if self.settings:
+            lines.append(f"Settings were chosen by validation {self.choose}, on the trainings that are tested.")
+        return lines
 
     def to_pandas(self) -> Any:
         """A data frame with a row per rule and replicate; needs ``pip install 'fedjax-fair[pandas]'``.
@@ -111,52 +125,38 @@ class Comparison(NamedTuple):
     def to_latex(self) -> str:
         r"""A ``tabular`` (package booktabs): per rule mean ± std of every measure, ``^*`` where Holm's p < .05."""
         differences = self.differences() if len(self.examples) > 1 else {}
-        titles = " & ".join(title.replace("%", r"\%").replace("²", "$^2$") for title in MEASURES.values())
+        metric = self.metric
+        titles = " & ".join(t.replace("%", r"\%").replace("²", "$^2$") for t in _headings(metric).values())
         lines = [r"\begin{tabular}{l" + "r" * len(MEASURES) + "}", r"\toprule", rf"rule & {titles} \\", r"\midrule"]
         for rule, of in self.measures().items():
-            cells = [rule.replace("_", r"\_")]
+            cells = [re.sub(r"([_%&#$])", r"\\\1", rule)]
             for measure in MEASURES:
                 compared = differences.get(rule, {}).get(measure)
                 star = "^{*}" if compared and compared.holm < 0.05 else ""
-                spread = _spread(of[measure], 3 if measure == "gini" else 1, r" \pm ")
-                cells.append(f"${spread}{star}$")
+                cells.append(f"${spread(of[measure], *digits_of(measure, metric))}{star}$".replace("±", r" \pm "))
             lines.append(" & ".join(cells) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
 def measured(histories: list[History], split: str, last: int) -> dict[str, np.ndarray]:
-    """``{measure: f64[R]}``: each the mean over the last evaluations of the measure over clients."""
+    """``{measure: f64[R]}``: each the mean over the last evaluations of the measure; NaN for a run that failed."""
     check_choice("split", split, histories[0].scores)
-    rows = [metrics.summary(np.asarray(h.scores[split].accuracy)[-last:]) for h in histories]
-    return {measure: np.array([float(np.mean(row[measure])) for row in rows]) for measure in MEASURES}
+    found: dict[str, list[float]] = {measure: [] for measure in MEASURES}
+    for history in histories:
+        accuracy, counts = np.asarray(history.scores[split].accuracy), judged(history, split)
+        row = metrics.summary(accuracy[-last:], metric=history.metric, where=counts[-last:])
+        for measure, of in found.items():
+            of.append(float("nan") if outcome(history, split).lost else float(np.mean(row[measure])))
+    return {measure: np.array(of) for measure, of in found.items()}
 
 
-def _spread(values: np.ndarray, digits: int, between: str = "±") -> str:
-    numbers = [values.mean()] if len(values) == 1 else [values.mean(), values.std(ddof=1)]
-    return between.join(_number(number, digits) for number in numbers)
+def _headings(metric: Metric) -> dict[str, str]:
+    own = headings(metric)
+    return {"accuracy": own["accuracy"], "worst10": "worst 10%", "variance": own["variance"], "gini": "Gini"}
 
 
-def _interval(compared: Compared, digits: int) -> str:
-    mean, low, high = (_number(v, digits, sign=True) for v in compared.difference[:3])
-    return f"{mean} [{low}, {high}]{'*' if compared.holm < 0.05 else ''}"
-
-
-def _number(value: float, digits: int, sign: bool = False) -> str:
-    text = f"{value:{'+' if sign else ''}.{digits}f}"
-    return text.replace("0.", ".", 1) if digits == 3 and abs(value) < 1 else text
-
-
-def _as_text(headings: list[str], rows: list[list[str]]) -> str:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    made = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
-    for i, heading in enumerate(headings):
-        made.add_column(heading, justify="right" if i else "left", no_wrap=True)
-    for row in rows:
-        made.add_row(*row)
-    console = Console(width=1000, file=StringIO(), force_jupyter=False, color_system=None)
-    with console.capture() as captured:
-        console.print(made)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines() if line.strip())
+def _interval(compared: Compared, digits: int, form: str) -> str:
+    if np.isnan(compared.difference.low):  # a run failed, or all replicates differ by the same number
+        return "–" if np.isnan(compared.difference.mean) else f"{compared.difference.mean:+.{digits}{form}}"
+    ends = [f"{v:+.{digits}{form}}".replace("0.", ".", digits == 3) for v in compared.difference[:3]]
+    return f"{ends[0]} [{ends[1]}, {ends[2]}]{'*' if compared.holm < 0.05 else ''}"

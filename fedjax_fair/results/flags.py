@@ -4,11 +4,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedjax_fair.engine.outcome import identical, means
+
 if TYPE_CHECKING:
     from fedjax_fair.results.comparison import Comparison
 
 CLIMB = 0.5
-"""Percentage points over the last evaluations from which a run counts as still climbing."""
+"""Percentage points over the last evaluations from which a run is still improving; a hundredth in other units."""
 FEW = 10
 """Test examples below which a client's accuracy is mostly chance."""
 STEP = 0.01
@@ -17,34 +19,23 @@ STEP = 0.01
 
 def flags(of: "Comparison") -> list[str]:
     """A sentence for everything that makes a row mean something else than it seems to."""
-    return [*identical(of), *climbing(of), *few_examples(of), *left_out(of), *steps(of), *edges(of), *budgets(of)]
-
-
-def identical(of: "Comparison") -> list[str]:
-    """Rules whose accuracies and coefficients agree bit for bit in every replicate."""
-    alike: dict[tuple[bytes, ...], list[str]] = {}
-    for rule, histories in of.runs.items():
-        made = tuple(
-            np.ascontiguousarray(part).tobytes() for h in histories for part in (h.accuracy, h.loss, h.coef)
-        )
-        alike.setdefault(made, []).append(rule)
-    return [f"identical bit for bit: {', '.join(rules)}" for rules in alike.values() if len(rules) > 1]
+    alike = [f"identical, bit for bit: {', '.join(rules)}" for rules in identical(of.runs, of.split)]
+    return [*alike, *climbing(of), *few_examples(of), *left_out(of), *steps(of), *edges(of), *budgets(of)]
 
 
 def climbing(of: "Comparison") -> list[str]:
-    """Rules whose mean accuracy rises over the last evaluations, in the mean over the replicates."""
-    rising = []
+    """Rules whose mean over clients still improves over the last evaluations, on average over the replicates."""
+    metric, rising = of.metric, []
     for rule, histories in of.runs.items():
-        courses = [100 * np.nanmean(h.scores[of.split].accuracy[-of.last :], axis=1) for h in histories]
-        if len(courses[0]) > 1:
-            slopes = [
-                np.polyfit(np.arange(len(course)), course, 1)[0] for course in courses if np.isfinite(course).all()
-            ]
-            gain = float(np.mean(slopes)) * (len(courses[0]) - 1) if slopes else 0.0
-            if gain > CLIMB:
-                rising.append(f"{rule} (+{gain:.1f})")
-    evaluations = f"the last {of.last} evaluations, in percentage points"
-    return [f"still climbing over {evaluations}: {', '.join(rising)}"] if rising else []
+        courses = np.array([metric.scale * means(h, of.split)[-of.last :] for h in histories])
+        if courses.shape[1] > 1 and np.isfinite(courses).all():
+            steps = courses.shape[1] - 1
+            gains = steps * np.polyfit(np.arange(steps + 1), courses.T, 1)[0]  # one per replicate
+            gain = gains.mean() * (1 if metric.higher_is_better else -1)
+            noise = 2 * gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else 0.0
+            if gain > max(noise, CLIMB if metric.unit == "%" else 0.01 * abs(courses.mean())):
+                rising.append(f"{rule} ({gains.mean():+.2g})")
+    return [f"still improving over the last {of.last} evaluations: {', '.join(rising)}"] if rising else []
 
 
 def few_examples(of: "Comparison") -> list[str]:
@@ -69,7 +60,9 @@ def steps(of: "Comparison") -> list[str]:
         for rule, histories in of.runs.items()
     }
     named = [f"{rule} {total:.2g}" for rule, total in sums.items() if abs(total - 1) > STEP]
-    return [f"effective step, the mean sum of the coefficients, is not 1: {', '.join(named)}"] if named else []
+    return (
+        [f"the mean sum of the coefficients, a rule's own step size, is not 1: {', '.join(named)}"] if named else []
+    )
 
 
 def edges(of: "Comparison") -> list[str]:

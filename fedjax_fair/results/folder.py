@@ -15,6 +15,9 @@ import numpy as np
 
 from fedjax_fair import plot
 from fedjax_fair.engine.files import to_json, write_atomically
+from fedjax_fair.engine.history import judged
+from fedjax_fair.engine.outcome import identical, of_clients, one_metric, outcome
+from fedjax_fair.metrics.kind import ACCURACY
 from fedjax_fair.results.table import Runs, summarize
 
 
@@ -63,16 +66,19 @@ def write(folder: Path, runs: Runs, about: Mapping[str, Any], clients: np.ndarra
     summaries = {rule: summarize(histories, clients) for rule, histories in runs.items()}
     rules = {
         rule: {
-            key: {"mean": values.mean(), "std": _std(values), "per_seed": values.tolist()}
+            key: {"mean": _mean(values), "std": _std(values), "per_seed": values.tolist()}
             for key, values in measures.items()
         }
         for rule, measures in summaries.items()
     }
-    write_atomically(folder / "summary.json", to_json({**about, "rules": rules}))
+    alike, metric = identical(runs), one_metric([history for of in runs.values() for history in of])
+    kind = {} if metric == ACCURACY else {"metric": metric._asdict()}
+    found = {**about, "rules": rules, **kind, **({"identical": alike} if alike else {})}
+    write_atomically(folder / "summary.json", to_json(found))
 
     rows = [["rule", *(f"{key}_{s}" for key in next(iter(summaries.values())) for s in ("mean", "std"))]]
     for rule, measures in summaries.items():
-        rows.append([rule, *(f"{v:.6g}" for values in measures.values() for v in (values.mean(), _std(values)))])
+        rows.append([rule, *(f"{v:.6g}" for values in measures.values() for v in (_mean(values), _std(values)))])
     text = _csv(rows)
     write_atomically(folder / "summary.csv", text)
 
@@ -81,13 +87,22 @@ def write(folder: Path, runs: Runs, about: Mapping[str, Any], clients: np.ndarra
         arrays[f"{rule}/rounds"] = histories[0].rounds
         for field in ("accuracy", "loss", "ids", "coef", "active"):
             arrays[f"{rule}/{field}"] = np.stack([getattr(history, field) for history in histories])
+        first = next(iter(histories[0].scores))
+        arrays[f"{rule}/judged"] = np.stack([judged(history, first) for history in histories])
     buffer = BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     write_atomically(folder / "history.npz", buffer.getvalue())
 
 
+def _mean(values: np.ndarray) -> float:
+    """Of all seeds: not finite where one of them is not."""
+    return float(values.mean()) if np.isfinite(values).all() else np.nan
+
+
 def _std(values: np.ndarray) -> float:
-    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    if len(values) == 1:
+        return 0.0
+    return float(values.std(ddof=1)) if np.isfinite(values).all() else np.nan
 
 
 def _csv(rows: list[list[str]]) -> str:
@@ -97,16 +112,16 @@ def _csv(rows: list[list[str]]) -> str:
 
 
 def write_plots(folder: Path, runs: Runs, clients: np.ndarray | None = None) -> None:
-    """Lorenz curves, histograms of the clients' accuracies, accuracy and fairness over rounds, as PNG."""
-    who = slice(None) if clients is None else clients
-    last = {rule: np.stack([h.accuracy[-1, who] for h in histories]) for rule, histories in runs.items()}
-    course = {
-        rule: (histories[0].rounds, np.stack([h.accuracy[:, who] for h in histories]))
-        for rule, histories in runs.items()
-    }
-    plot.save(plot.lorenz(last), folder / "lorenz.png")
-    plot.save(plot.client_histogram(last), folder / "histogram.png")
-    plot.save(plot.accuracy_and_fairness(course), folder / "over_rounds.png")
+    """Lorenz curves, histograms of the clients' accuracies, accuracy and fairness over rounds, as PNG.
+
+    None where every run failed.
+    """
+    seen = {rule: [of_clients(history, clients) for history in histories] for rule, histories in runs.items()}
+    if all(outcome(history).lost for histories in seen.values() for history in histories):
+        return
+    plot.save(plot.lorenz(seen), folder / "lorenz.png")
+    plot.save(plot.client_histogram(seen), folder / "histogram.png")
+    plot.save(plot.accuracy_and_fairness(seen), folder / "over_rounds.png")
 
 
 def about(command: str) -> dict[str, Any]:

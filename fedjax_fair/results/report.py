@@ -6,10 +6,11 @@ import json
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,10 @@ from fedjax_fair import plot
 from fedjax_fair.data.sources.tfds import IMAGES
 from fedjax_fair.engine.files import write_atomically
 from fedjax_fair.engine.history import History
-from fedjax_fair.results.table import COLUMNS, COST, COST_LEGEND
+from fedjax_fair.engine.outcome import LEGEND as FAILED
+from fedjax_fair.engine.outcome import of_clients, outcome, remark
+from fedjax_fair.metrics.kind import ACCURACY, Metric
+from fedjax_fair.results.table import COLUMNS, COST, COST_LEGEND, digits_of, headings
 from fedjax_fair.types import Evaluation
 
 STYLE = """
@@ -38,6 +42,10 @@ LEGEND = (
     "Clients' {split} accuracy, mean ± standard deviation over the seeds: its mean, variance, mean of the worst "
     "and best 5 % of clients, Gini coefficient, Jain's index; peak is the mean accuracy at its best evaluation."
 )
+
+
+KEPT = ("rules", "versions", "command", "metric", "identical")
+"""What of a summary the page shows in places of its own."""
 
 
 def report(folder: Path, out: Path | None = None) -> Path:
@@ -84,16 +92,22 @@ def render(summary: dict[str, Any], arrays: dict[str, np.ndarray], config: str) 
     dataset = settings["dataset"] + (f" ({settings['partition']})" if settings["dataset"] in IMAGES else "")
     where = f"{dataset}: {clients} clients, {summary['cohort']} a round"
     intro = f"{where}, {rounds} rounds, {seeds} {'seeds' if seeds > 1 else 'seed'}, {summary['model']}."
-    legend = LEGEND.format(split=settings.get("evaluate", "test"))
+    metric = metric_of(summary)
+    runs = {rule: [of_clients(seed, honest) for seed in histories_of(rule, arrays, metric)] for rule in rules}
+    legend = legend_of(metric, settings.get("evaluate", "test")) + "".join(
+        f" Identical, bit for bit: {escape(', '.join(alike))}." for alike in summary.get("identical", ())
+    )
+    failed = {rule: remark([outcome(seed) for seed in histories]) for rule, histories in runs.items()}
+    legend += f" {FAILED}" if any(failed.values()) else ""
     costly = any(measures["evaluations"]["mean"] for measures in summary["rules"].values())
-    figures = "".join(figure(escape(caption), embedded(draw)) for caption, draw in drawings(rules, arrays))
-    made = {key: value for key, value in summary.items() if key not in ("rules", "versions", "command")}
+    figures = "".join(figure(escape(caption), embedded(draw)) for caption, draw in drawings(runs, arrays, metric))
+    made = {key: value for key, value in summary.items() if key not in KEPT}
     about = "\n".join(f"{key}: {value}" for key, value in {**made, **summary["versions"]}.items())
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         f'content="width=device-width, initial-scale=1"><title>{escape(title)}</title><style>{STYLE}</style></head>'
         f"<body><h1>{escape(title)}</h1><p>{escape(intro + judged)}</p>"
-        f'<h2>After the last round</h2><div class="wide">{table(summary["rules"], costly)}</div>'
+        f'<h2>After the last round</h2><div class="wide">{table(summary["rules"], costly, metric, failed)}</div>'
         f"<p>{legend}{' ' + COST_LEGEND if costly else ''}</p>"
         f'<h2>Figures</h2><div class="figures">{figures}</div>'
         f"<h2>Command</h2><pre>{escape(summary['command'])}</pre>"
@@ -107,45 +121,76 @@ def figure(caption: str, source: str) -> str:
     return f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
 
 
-def table(rules: dict[str, dict[str, dict[str, Any]]], costly: bool = False) -> str:
-    """A row per rule, a column per measure; what selection costs besides where there is something to show."""
+def metric_of(summary: dict[str, Any]) -> Metric:
+    """The metric that the results are of; accuracy where nothing is said."""
+    if "metric" not in summary:
+        return ACCURACY
+    kept = summary["metric"]
+    low, high = kept["range"]  # infinity is null in JSON
+    return Metric(**kept | {"range": (-np.inf if low is None else low, np.inf if high is None else high)})
+
+
+def legend_of(metric: Metric, split: str) -> str:
+    """What the table's columns are."""
+    text = LEGEND.format(split=escape(split))
+    if metric == ACCURACY:
+        return text
+    text = text.replace("accuracy,", f"{escape(metric.label)},").replace("accuracy at", f"{escape(metric.name)} at")
+    return text.replace("peak", escape(headings(metric)["peak"].split()[0]))
+
+
+def table(
+    rules: dict[str, dict[str, dict[str, Any]]],
+    costly: bool = False,
+    metric: Metric = ACCURACY,
+    failed: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """A row per rule, a column per measure; what selection costs besides where there is something to show.
+
+    ``failed`` says of which rules runs failed; their figures are of the seeds that did not.
+    """
     shown_costs = COST if costly else {}
-    head = "".join(f"<th>{escape(h)}</th>" for h in ("rule", *COLUMNS.values(), *shown_costs.values()))
+    head = "".join(f"<th>{escape(h)}</th>" for h in ("rule", *headings(metric).values(), *shown_costs.values()))
     rows = []
     for rule, measures in rules.items():
-        cells = []
+        cells: list[str] = []
         for name in COLUMNS:
-            digits = 3 if name in ("gini", "jain") else 1
+            digits, form = digits_of(name, metric)
             mean, std, seeds = (measures[name][key] for key in ("mean", "std", "per_seed"))
-            shown = "–" if mean is None else f"{mean:.{digits}f}"
-            spread = f" <small>± {std:.{digits}f}</small>" if len(seeds) > 1 and std is not None else ""
+            if mean is None and any(value is not None for value in seeds):
+                seeds = [value for value in seeds if value is not None]
+                mean, std = np.mean(seeds), np.std(seeds, ddof=min(1, len(seeds) - 1))
+            shown = (
+                ("failed" if failed.get(rule) and not cells else "–") if mean is None else f"{mean:.{digits}{form}}"
+            )
+            spread = f" <small>± {std:.{digits}{form}}</small>" if len(seeds) > 1 and std is not None else ""
             cells.append(f"<td>{shown}{spread}</td>")
         cells += [f"<td>{measures[name]['mean']:.0f}</td>" for name in shown_costs]
-        rows.append(f"<tr><td>{escape(rule)}</td>{''.join(cells)}</tr>")
+        rows.append(f"<tr><td>{escape(rule + failed.get(rule, ''))}</td>{''.join(cells)}</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
-def drawings(rules: list[str], arrays: dict[str, np.ndarray]) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Captions, and what draws the figure."""
-    who = arrays.get("honest", slice(None))
-    accuracy = {rule: arrays[f"{rule}/accuracy"][..., who] for rule in rules}  # [seeds, T, N]
-    last = {rule: a[:, -1] for rule, a in accuracy.items()}
-    course = {rule: (arrays[f"{rule}/rounds"], a) for rule, a in accuracy.items()}
-    yield "Lorenz curves of the clients' accuracies", lambda: plot.lorenz(last)
-    yield "Accuracy from the worst served client to the best", lambda: plot.sorted_accuracy(last)
-    yield "Clients by accuracy, mean over the seeds", lambda: plot.client_histogram(last)
-    yield "Mean accuracy and variance over the rounds", lambda: plot.accuracy_and_fairness(course)
-    if len(rules) > 1:
-        # At most ten, and of a short run only its end: untrained models would be averaged in.
-        count = max(1, min(10, next(iter(accuracy.values())).shape[1] // 4))
-        late = {rule: a[:, -count:] for rule, a in accuracy.items()}
+def drawings(
+    runs: dict[str, list[History]], arrays: dict[str, np.ndarray], metric: Metric
+) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Captions, and what draws the figure; of the results none where every run failed."""
+    name = "Accuracy" if metric == ACCURACY else metric.name
+    values = "accuracies" if metric == ACCURACY else metric.name
+    if not all(outcome(seed).lost for histories in runs.values() for seed in histories):
+        if metric.range[0] >= 0:
+            yield f"Lorenz curves of the clients' {values}", lambda: plot.lorenz(runs)
+        yield f"{name} from the worst served client to the best", lambda: plot.sorted_accuracy(runs)
+        yield f"Clients by {name.lower()}, mean over the seeds", lambda: plot.client_histogram(runs)
+        yield f"Mean {name.lower()} and variance over the rounds", lambda: plot.accuracy_and_fairness(runs)
+    if len(runs) > 1 and (late := ends(runs)):
+        count = next(iter(late.values())).shape[1]
         over = f"mean over the last {count} evaluations" if count > 1 else "at the last evaluation"
         yield (
-            f"Fairness against accuracy, {over}; crosses are 95 % confidence intervals, cut off at the frame",
-            lambda: plot.frontier(late),
+            f"Fairness against {name.lower()}, {over}; crosses are 95 % confidence intervals, cut off at the frame",
+            lambda: plot.frontier(late, metric=metric),
         )
-    clients = next(iter(accuracy.values())).shape[-1] if isinstance(who, slice) else len(who)
-    first = {rule: _first_seed(rule, arrays) for rule in rules}
+    first = {rule: histories_of(rule, arrays, metric)[0] for rule in runs}
+    clients = next(iter(first.values())).accuracy.shape[1]
     drawn: dict[bytes, list[str]] = {}  # rules of which the same clients took part are one line
     for rule, history in first.items():
         drawn.setdefault(np.where(history.active, history.ids, -1).tobytes(), []).append(rule)
@@ -159,14 +204,32 @@ def _several(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more, alike"
 
 
-def _first_seed(rule: str, arrays: dict[str, np.ndarray]) -> History:
-    ids, coef, active, accuracy, loss = (
-        arrays[f"{rule}/{field}"][0] for field in ("ids", "coef", "active", "accuracy", "loss")
-    )
-    none = np.zeros(len(ids), int)
-    return History(
-        arrays[f"{rule}/rounds"], {"test": Evaluation(accuracy, loss)}, ids, coef, active, None, none, none
-    )
+def ends(runs: dict[str, list[History]]) -> dict[str, np.ndarray]:
+    """Accuracies [seeds, T, N] of the last evaluations, ten at most, of the seeds that did not fail in them.
+
+    Of a short run only its end: untrained models would be averaged in.
+    """
+    count = max(1, min(10, len(next(iter(runs.values()))[0].rounds) // 4))
+    late = {}
+    for rule, histories in runs.items():
+        seeds = [seed.accuracy[-count:] for seed in histories if not outcome(seed).lost]
+        seeds = [accuracy for accuracy in seeds if not np.isnan(accuracy).all(1).any()]
+        if seeds:
+            late[rule + remark([outcome(seed) for seed in histories])] = np.stack(seeds)
+    return late
+
+
+def histories_of(rule: str, arrays: dict[str, np.ndarray], metric: Metric = ACCURACY) -> list[History]:
+    """The runs of a rule, one per seed, as far as a folder keeps them."""
+    fields = ("ids", "coef", "active", "accuracy", "loss")
+    judged = arrays.get(f"{rule}/judged")
+    runs = []
+    for seed, (ids, coef, active, accuracy, loss) in enumerate(zip(*(arrays[f"{rule}/{name}"] for name in fields))):
+        scores, none = {"test": Evaluation(accuracy, loss)}, np.zeros(len(ids), int)
+        sizes = None if judged is None else {"test": judged[seed].astype(int)}
+        rounds = arrays[f"{rule}/rounds"]
+        runs.append(History(rounds, scores, ids, coef, active, None, none, none, metric, sizes))
+    return runs
 
 
 def embedded(draw: Callable[[], Any]) -> str:

@@ -10,6 +10,9 @@ import numpy as np
 from fedjax_fair import metrics
 from fedjax_fair.checks import check_choice
 from fedjax_fair.engine.history import History
+from fedjax_fair.engine.outcome import LEGEND as FAILED
+from fedjax_fair.engine.outcome import Outcome, identical, means, one_metric, outcome, remark
+from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values
 
 Runs = Mapping[str, list[History]]
 """Per rule, one history per seed."""
@@ -39,30 +42,50 @@ COST_LEGEND = (
 )
 
 
+def headings(metric: Metric) -> dict[str, str]:
+    """Of the columns: what an accuracy has, in the metric's name and unit; of errors the best evaluation's is the
+    lowest."""
+    if metric == ACCURACY:
+        return COLUMNS
+    unit = f" {metric.unit}" if metric.unit else ""
+    first = {"accuracy": metric.name + unit, "variance": f"var{unit}²" if unit else "var"}
+    return {**COLUMNS, **first, "peak": ("peak" if metric.higher_is_better else "lowest") + unit}
+
+
 def summarize(
     histories: list[History], clients: np.ndarray | None = None, split: str | None = None
 ) -> dict[str, np.ndarray]:
-    """Per measure, f64[seeds]: of the last evaluation; ``peak`` of the best.
+    """Per measure, f64[seeds]: of the last evaluation; ``peak`` of the best. NaN for a run that failed.
 
     ``clients``, bool[N], are the ones to judge by, such as the honest; all by default. ``split`` is the histories'
     first by default.
     """
     per_seed = []
     for history in histories:
-        judged = slice(None) if clients is None else np.asarray(clients)
-        accuracy, loss = history.scores[split or next(iter(history.scores))]
-        row = metrics.summary(accuracy[-1, judged], loss=loss[-1, judged])
-        means = np.nanmean(accuracy[:, judged], axis=1)
-        peak = np.maximum(100 * means.max(), row["accuracy"])  # the two round differently
+        name = split or next(iter(history.scores))
+        who = slice(None) if clients is None else np.asarray(clients)
+        ended, metric = outcome(history, name, who), history.metric
+        accuracy, loss = (np.asarray(a)[-1, who] for a in history.scores[name])
+        row = metrics.summary(accuracy, loss=loss, metric=metric, where=ended.counts)
+        if ended.lost:
+            row = {key: np.nan if key in metrics.SUMMARY else value for key, value in row.items()}
+        best = np.fmax if metric.higher_is_better else np.fmin
+        means_of = means(history, name, who)
+        peak = best(metric.scale * best.reduce(means_of), row["accuracy"])  # the two round differently
         cost = {"downloads": history.downloads.mean(), "evaluations": history.evaluations.mean()}  # a round
-        per_seed.append(row | {"peak": peak, "left_out": (~history.active).sum()} | cost)
+        found = {"peak": peak, "left_out": (~history.active).sum()} | cost | {"failed": ended.failed}
+        per_seed.append(row | found)
     return {key: np.array([float(row[key]) for row in per_seed]) for key in per_seed[0]}
 
 
 def table(
     runs: Mapping[str, History | list[History]], clients: np.ndarray | None = None, split: str | None = None
 ) -> str:
-    """Mean and standard deviation over the seeds, a row per rule, as text.
+    """Mean and standard deviation over the seeds, a row per rule, as text; in the unit of the histories' metric.
+
+    Runs whose model, or a client's loss or metric, is not finite are named beside their rule. Of those of which
+    nothing can be said there is no figure; where some seeds are, the row is the others'. Rules with the same
+    results, bit for bit, are named below.
 
     Args:
       runs: per rule its history, or a list of them, one per seed.
@@ -70,52 +93,107 @@ def table(
       split: one that was evaluated, such as "test"; by default the histories' first.
 
     Raises:
-      ValueError: ``runs`` is not of this form, or a history lacks this split; by default, their first ones differ.
+      ValueError: ``runs`` is not of this form, or a history lacks this split; by default, their first ones differ;
+        ``clients`` is not bool[N], or of nobody; metrics that differ, or values outside the metric's range.
     """
-    runs = check_runs(runs)
-    all_scores = [history.scores for histories in runs.values() for history in histories]
-    for scores in all_scores if split is not None else ():
-        check_choice("split", split, scores)
-    split, *others = dict.fromkeys(next(iter(scores)) if split is None else split for scores in all_scores)
+    listed = check_runs(runs)
+    everything = [history for histories in listed.values() for history in histories]
+    for history in everything if split is not None else ():
+        check_choice("split", split, history.scores)
+    firsts = (next(iter(history.scores)) if split is None else split for history in everything)
+    split, *others = dict.fromkeys(firsts)
     if others:
         raise ValueError(f"runs must be judged by one split, got {split} and {others[0]}")
-    for rule, (history, *_) in runs.items():
-        wanted = history.accuracy.shape[1:]
-        if clients is not None and np.asarray(clients).shape != wanted:
-            got = list(np.asarray(clients).shape)
-            raise ValueError(f"clients must be bool{list(wanted)}, one for each client of {rule}, got shape {got}")
+    metric = one_metric(everything)
+    for rule, histories in listed.items():
+        for history in histories:
+            check_clients(clients, history, rule)
+            check_values(f"{rule!r}", history.scores[split].accuracy, metric)
+    ended = {rule: [outcome(h, split, _who(clients)) for h in histories] for rule, histories in listed.items()}
+    measured = {rule: summarize(histories, clients, split) for rule, histories in listed.items()}
+    costly = any(history.evaluations.any() for history in everything)
+    rows = [
+        [rule + remark(ended[rule]), *_cells(measures, ended[rule], metric)]
+        + [f"{measures[key].mean():.0f}" for key in (COST if costly else ())]
+        for rule, measures in measured.items()
+    ]
+    heads = [*headings(metric).values(), *(COST.values() if costly else ())]
+    notes = [legend_of(metric, split, _few(ended)), *(COST_LEGEND.splitlines() if costly else ())]
+    return "\n".join([drawn(["rule", *heads], rows), "", *notes, *remarks(listed, ended, split)])
+
+
+def legend_of(metric: Metric, split: str, few: str) -> str:
+    """What the columns are, in lines of 79."""
+    text = LEGEND.format(split=split, few=few)
+    if metric != ACCURACY:
+        better = "higher" if metric.higher_is_better else "lower"
+        text = text.replace("accuracy after", f"{metric.label} after").replace("accuracy at", f"{metric.name} at")
+        text = text.replace("peak", headings(metric)["peak"].split()[0]) + f" Of {metric.name} {better} is better."
+    return textwrap.fill(text, 79)
+
+
+def remarks(runs: Mapping[str, list[History]], ended: dict[str, list[Outcome]], split: str | None) -> list[str]:
+    """What a reader has to know of some rows."""
+    nobody = [rule for rule, of in ended.items() if not any(o.counts.any() for o in of)]
+    alike = "; ".join(", ".join(rules) for rules in identical(runs, split))
+    notes = [FAILED] * any(o.failed for of in ended.values() for o in of)
+    notes += [f"No client has examples in the {split} split: {', '.join(nobody)}."] * bool(nobody)
+    notes += [f"Identical, bit for bit: {alike}."] * bool(alike)
+    return [textwrap.fill(note, 79, break_long_words=False, break_on_hyphens=False) for note in notes]
+
+
+def drawn(heads: list[str], rows: list[list[str]]) -> str:
+    """The table as text."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
     made = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
-    made.add_column("rule", no_wrap=True)
-    for heading in COLUMNS.values():
-        made.add_column(heading, justify="right", no_wrap=True)
-    measured = {rule: summarize(histories, clients, split) for rule, histories in runs.items()}
-    costly = any(h.evaluations.any() for histories in runs.values() for h in histories)
-    for heading in COST.values() if costly else ():
-        made.add_column(heading, justify="right", no_wrap=True)
-    for rule, measures in measured.items():
-        cells = [_spread(measures[key], 3 if key in ("gini", "jain") else 1) for key in COLUMNS]
-        made.add_row(rule, *cells, *(f"{measures[key].mean():.0f}" for key in (COST if costly else ())))
+    for heading in heads:
+        made.add_column(heading, justify="left" if heading is heads[0] else "right", no_wrap=True)
+    for row in rows:
+        made.add_row(*row)
     console = Console(
         width=1000, file=StringIO(), force_jupyter=False, color_system=None
     )  # never cut: a terminal that is too narrow wraps
     with console.capture() as captured:
         console.print(made)
-    return (
-        "\n".join(line.rstrip() for line in captured.get().splitlines() if line.strip())
-        + f"\n\n{textwrap.fill(LEGEND.format(split=split, few=_few(all_scores, clients, split)), 79)}"
-        + (f"\n{COST_LEGEND}" if costly else "")
-    )
+    return "\n".join(line.rstrip() for line in captured.get().splitlines() if line.strip())
 
 
-def _few(all_scores: list[dict[str, Any]], clients: np.ndarray | None, split: str) -> str:
+def _cells(measures: Mapping[str, np.ndarray], ended: list[Outcome], metric: Metric) -> list[str]:
+    """A row's figures: of the seeds that did not fail, where there are any."""
+    kept = np.array([not o.lost for o in ended])
+    shown = [spread(measures[key][kept | (key == "peak")], *digits_of(key, metric)) for key in COLUMNS]
+    return shown if kept.any() else ["failed", *shown[1:]]
+
+
+def digits_of(key: str, metric: Metric) -> tuple[int, str]:
+    """How a measure is printed."""
+    return (3, "f") if key in ("gini", "jain") else (1, "f") if metric.unit == "%" else (4, "g")
+
+
+def _few(ended: Mapping[str, list[Outcome]]) -> str:
     """How many clients 5 % are, as :func:`fedjax_fair.metrics.worst` counts; nothing where runs differ in it."""
-    judged = slice(None) if clients is None else np.asarray(clients)
-    n, *others = {int((~np.isnan(scores[split].accuracy[-1, judged])).sum()) for scores in all_scores}
+    n, *others = {int(o.counts.sum()) for of in ended.values() for o in of}
     return "" if others or not n else f" (here {max(1, int(n * 5 / 100))} of {n})"
+
+
+def _who(clients: Any) -> Any:
+    return slice(None) if clients is None else np.asarray(clients)
+
+
+def check_clients(clients: Any, history: History, rule: str) -> None:
+    """Raise ValueError unless ``clients`` is None or bool[N]: whole numbers would be taken for ids."""
+    if clients is None:
+        return
+    mask, (n,) = np.asarray(clients), np.shape(next(iter(history.scores.values())).accuracy)[1:]
+    if mask.dtype != bool or mask.shape != (n,):
+        got, of_ids = f"{mask.dtype}{list(mask.shape)}", f"np.isin(np.arange({n}), ids)"
+        got = f"shape {list(mask.shape)}" if mask.dtype == bool else got
+        raise ValueError(f"clients must be bool[{n}], one for each client of {rule} (of ids {of_ids}), got {got}")
+    if not mask.any():
+        raise ValueError("clients must be True for at least one client, got none")
 
 
 def check_runs(runs: Any) -> Runs:
@@ -136,9 +214,13 @@ def check_runs(runs: Any) -> Runs:
     return listed
 
 
-def _spread(values: np.ndarray, digits: int) -> str:
+def spread(values: np.ndarray, digits: int, form: str = "f") -> str:
+    """Mean±std of the finite values; a dash where there is none."""
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return "–"
     numbers = [values.mean()] if len(values) == 1 else [values.mean(), values.std(ddof=1)]
-    return "±".join(f"{number:.{digits}f}".replace("0.", ".", digits == 3) for number in numbers)
+    return "±".join(f"{number:.{digits}{form}}".replace("0.", ".", digits == 3) for number in numbers)
 
 
 def left_out(histories: list[History]) -> str:

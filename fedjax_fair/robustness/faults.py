@@ -194,6 +194,7 @@ def check_faults(faults: Any, n_clients: int) -> tuple[Fault, ...]:
     for fault in faults:
         if not isinstance(fault, Fault):
             raise ValueError(f"faults must hold ff.faults, such as inflate_loss(liars), got {_kind(fault)}")
+        _mask(fault.who)
         if len(fault.who) != n_clients:
             got = len(fault.who)
             raise ValueError(f"a fault's who must have one entry for each of the {n_clients} clients, got {got}")

@@ -68,8 +68,8 @@ def test_differences_are_paired_by_replicate_and_adjusted_over_the_rules(found):
 
 
 def test_a_rule_that_was_not_applied_is_flagged(found):
-    """FedProx with mu = 0, and q-FedAvg's relatives at their limits, print FedAvg's rows."""
-    assert "identical bit for bit: fedavg, no-op" in found.table().splitlines()
+    """FedProx with mu = 0 prints FedAvg's row."""
+    assert "identical, bit for bit: fedavg, no-op" in found.table().splitlines()
 
 
 def test_settings_are_chosen_on_validation_by_the_stated_criterion(tuned):
@@ -125,6 +125,20 @@ def test_an_interrupted_comparison_goes_on(tmp_path, found):
         ({"rules": {}}, "rules must map names to rules"),
         ({"rules": {"fedavg": 3}}, r"rules\['fedavg'\] must be a rule such as ff.fedavg\(\), or a factory, got 3"),
         ({"rules": {"q": q_fedavg}}, r"rules\['q'\] needs q: give it a value, or values in tune"),
+        (
+            {"build": lambda rule, data, lr: 3},
+            "build needs lr: give it a value, or values in tune",
+        ),
+        (
+            {"rules": {"a": lambda lr=1.0: ff.fedavg()}},
+            r"lr is a setting of both rules\['a'\] and build",
+        ),
+        ({"rules": {3: ff.fedavg()}}, "rules must have words as names, got 3"),
+        ({"checkpoint": 3}, "checkpoint must be a folder, got 3"),
+        (
+            {"build": lambda rule, data: build(rule, toy.federation((4, 4, 4)))},
+            "build must use the data that it is given",
+        ),
         ({"tune": {"fedavgg": {"lr": [0.1]}}}, "rule in tune must be one of fedavg.*did you mean 'fedavg'"),
         ({"tune": {"fedavg": {"lr": []}}}, r"grid\['lr'\] must have at least one value"),
         ({"tune": {"fedavg": {}}}, r"tune\['fedavg'\] must map settings to their values, got \{\}"),

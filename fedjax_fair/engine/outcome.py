@@ -1,0 +1,86 @@
+"""How runs ended: whose results count, and which runs failed; a model that is not finite is never a fair one."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_fair.engine.history import History, failed, judged
+
+LEGEND = "Failed: the model, or a client's loss or metric, is not finite."
+
+
+class Outcome(NamedTuple):
+    """How one run ended on a split, for the clients that are looked at."""
+
+    counts: np.ndarray
+    """bool[n]: who has examples."""
+    failed: int
+    """How many of them failed."""
+    lost: bool
+    """Whether nothing can be said of all: everybody failed, or somebody's metric is not finite."""
+
+
+def outcome(history: History, split: str | None = None, clients: Any = slice(None)) -> Outcome:
+    """How the run ended, at its last evaluation, on its first split by default."""
+    split = next(iter(history.scores)) if split is None else split
+    counts, broken = (of(history, split)[-1, clients] for of in (judged, failed))
+    accuracy = np.asarray(history.scores[split].accuracy)[-1, clients]
+    lost = broken.any() and (bool((broken == counts).all()) or not np.isfinite(accuracy[counts]).all())
+    return Outcome(counts, int(broken.sum()), bool(lost))
+
+
+def remark(outcomes: list[Outcome]) -> str:
+    """What a row or a legend has to say of its runs, one per seed, in brackets; empty where none failed."""
+    seeds, lost = len(outcomes), sum(o.lost for o in outcomes)
+    worst = max(outcomes, key=lambda o: o.failed)
+    if not worst.failed:
+        return ""
+    if lost and seeds > 1:
+        return f" ({lost} of {seeds} seeds failed)"
+    return f" ({'failed: ' * lost}{worst.failed} of {int(worst.counts.sum())} clients{' failed' * (not lost)})"
+
+
+def means(history: History, split: str, clients: Any = slice(None)) -> np.ndarray:
+    """f[T_eval]: the mean over those who have examples; NaN where somebody's is, all failed, or none has any."""
+    counts, broken = (of(history, split)[:, clients] for of in (judged, failed))
+    accuracy = np.where(counts, np.asarray(history.scores[split].accuracy)[:, clients], 0)
+    total, n = accuracy.sum(1), counts.sum(1)
+    return np.where((counts & ~broken).any(1), (total / np.maximum(n, 1)).astype(total.dtype), np.nan)
+
+
+def of_clients(history: History, clients: Any = None) -> History:
+    """The history with the results of some clients alone, bool[N]; of all by default."""
+    if clients is None:
+        return history
+    scores = {
+        split: of._replace(accuracy=of.accuracy[:, clients], loss=of.loss[:, clients])
+        for split, of in history.scores.items()
+    }
+    examples = {split: judged(history, split)[:, clients].astype(np.int32) for split in scores}
+    return history._replace(scores=scores, examples=examples)
+
+
+def identical(runs: Mapping[str, list[History]], split: str | None = None) -> list[list[str]]:
+    """Groups of rules whose runs gave the same results, bit for bit, at every evaluation."""
+    found: dict[bytes, list[str]] = {}
+    for rule, histories in runs.items():
+        name = split or next(iter(histories[0].scores))
+        arrays = [np.asarray(a) for h in histories for a in (h.rounds, *h.scores[name])]
+        if np.isfinite(np.concatenate([a.ravel() for a in arrays[1::3]])).any():  # of failures all are alike
+            forms = repr([(a.shape, str(a.dtype)) for a in arrays]).encode()
+            found.setdefault(forms + b"".join(a.tobytes() for a in arrays), []).append(rule)
+    return [rules for rules in found.values() if len(rules) > 1]
+
+
+def one_metric(histories: list[History]) -> Any:
+    """The metric of all of these.
+
+    Raises:
+      ValueError: there are several.
+    """
+    metric, *others = dict.fromkeys(history.metric for history in histories)
+    if others:
+        kinds = [f"{m.label} in [{m.range[0]:g}, {m.range[1]:g}]" for m in (metric, others[0])]
+        raise ValueError(f"runs must be judged by one metric, got {kinds[0]} and {kinds[1]}")
+    return metric

@@ -1,0 +1,69 @@
+"""All that a fairness table prints of the clients' results, in one call."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from fedjax_fair.metrics.fairness import best, deviation, gini, jain, mean, pooled, worst
+from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values
+from fedjax_fair.metrics.masked import counted
+
+SUMMARY = ("accuracy", "pooled", "variance", "std", "worst5", "best5", "worst10", "best10", "gini", "jain")
+_LOSS = ("loss", "loss_jain", "loss_gini")
+
+
+def summary(
+    acc: ArrayLike,
+    loss: ArrayLike | None = None,
+    sizes: ArrayLike | None = None,
+    *,
+    metric: Metric = ACCURACY,
+    where: ArrayLike | None = None,
+) -> dict[str, float | Array]:
+    """All that a fairness table prints, from accuracies in [0, 1]: [..., N] to one [...] per key.
+
+    In percent ``accuracy``, the mean over clients, ``worst5``, ``best5``, ``worst10``, ``best10``; in
+    percent^2 ``variance`` and in percentage points ``std``; without unit ``gini`` and ``jain``. With
+    ``sizes``, the numbers of test examples, also ``pooled``, in percent. With ``loss``, shaped as ``acc``,
+    also ``loss``, its mean, ``loss_jain`` and ``loss_gini``, over the clients that have an accuracy. A single
+    vector gives Python floats (arrays inside ``jit``).
+
+    Of another ``metric``, such as ``history.metric``, everything is in its unit, and the worst are the least
+    favoured. ``where``, bool[..., N], says who counts, as everywhere here: those with test examples.
+
+    Raises:
+      ValueError: a value outside the metric's range, [0, 1] by default (unseen under ``jit``); a ``loss``
+        of another shape; a ``where`` that is not bool.
+    """
+    acc = jnp.asarray(acc)
+    if loss is not None and jnp.shape(loss) != acc.shape:
+        raise ValueError(f"loss must have the shape of acc {acc.shape}, got {jnp.shape(loss)}")
+    check_values("acc", acc, metric)
+    _, counts, _ = counted(acc, where)
+    kind = (metric.scale, metric.higher_is_better)
+    table = _accuracies(acc, counts, None if sizes is None else jnp.asarray(sizes), *kind)
+    if loss is not None:
+        table |= _losses(jnp.asarray(loss), counts)
+    table = {key: table[key] for key in SUMMARY + _LOSS if key in table}  # jit has sorted the keys
+    if acc.ndim > 1 or isinstance(table["accuracy"], jax.core.Tracer):
+        return {**table}
+    return {key: float(value) for key, value in table.items()}
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def _accuracies(acc: Array, where: Array, sizes: Array | None, scale: float, higher: bool) -> dict[str, Array]:
+    std = scale * deviation(acc, where)
+    table = {"accuracy": scale * mean(acc, where), "variance": std**2, "std": std}
+    table |= {"gini": gini(acc, where=where), "jain": jain(acc, where)}
+    for k in (5, 10):
+        for name, tail in (("worst", worst), ("best", best)):
+            table[f"{name}{k}"] = scale * tail(acc, k, where=where, higher_is_better=higher)
+    return table if sizes is None else {**table, "pooled": scale * pooled(acc, sizes, where)}
+
+
+@jax.jit
+def _losses(loss: Array, where: Array) -> dict[str, Array]:
+    return dict(zip(_LOSS, (mean(loss, where), jain(loss, where), gini(loss, where=where))))

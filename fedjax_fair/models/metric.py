@@ -1,0 +1,78 @@
+"""A metric's direction, unit and range where ``simulation`` is given a plain function."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jax import Array
+
+from fedjax_fair.metrics.kind import Metric, check_metric, named
+from fedjax_fair.models import losses
+
+STOCK = {
+    losses.softmax_cross_entropy: Metric(None, False, "nats", (0.0, np.inf), "cross-entropy"),
+    losses.sigmoid_cross_entropy: Metric(None, False, "nats", (0.0, np.inf), "cross-entropy"),
+    losses.squared_error: Metric(None, False, "", (0.0, np.inf), "squared error"),
+}
+
+
+def as_metric(metric: Any, loss: Callable[..., Any]) -> tuple[Metric, Callable[[Array, Array], Array]]:
+    """One door for metrics, an ``ff.Metric`` or a function of outputs and labels: what it is, and the function.
+
+    A function is taken for an accuracy: higher is better, from 0 to 1, in per cent. But of a loss, one of
+    ``ff.losses`` or the simulation's own, lower is better, also under ``jit`` or ``partial``.
+
+    Raises:
+      ValueError: what is neither, or a Metric of which a field is not of its kind.
+    """
+    kind = metric if isinstance(metric, Metric) else _kind(metric, loss)
+    if isinstance(kind.fn, Metric):
+        raise ValueError("metric must hold a function of outputs and labels, got one ff.Metric in another")
+    kind = check_metric(kind)
+    return kind, kind.fn  # type: ignore[return-value]
+
+
+def _kind(function: Any, loss: Any) -> Metric:
+    """What a plain function is taken for."""
+    origin = _origin(function)
+    if origin in STOCK:
+        return STOCK[origin]._replace(fn=function)
+    if callable(function) and origin is not None and origin is _origin(loss):
+        return Metric(function, False, "", (-np.inf, np.inf), named(origin))
+    return Metric(function, name="accuracy")
+
+
+def _origin(function: Any) -> Any:
+    """The function inside ``partial`` and ``jit``; None for what cannot be looked up."""
+    while isinstance(function, functools.partial) or (hasattr(function, "__wrapped__") and not _is_stock(function)):
+        function = function.func if isinstance(function, functools.partial) else function.__wrapped__
+    return function if _hashes(function) else None
+
+
+def _is_stock(function: Any) -> bool:
+    return _hashes(function) and function in STOCK
+
+
+def _hashes(function: Any) -> bool:
+    try:
+        hash(function)
+    except TypeError:
+        return False
+    return True
+
+
+def check_accuracy(metric: Metric) -> None:
+    """A rule that reads ``report.accuracy`` wants it high, and none below 0: PG-FFL's reward takes its Gini.
+
+    Raises:
+      ValueError: a metric of which lower is better, or that can be negative.
+    """
+    if metric.higher_is_better and metric.range[0] >= 0:
+        return
+    low, high = metric.range
+    got = f"{metric.name} in [{low:g}, {high:g}], of which {'higher' if metric.higher_is_better else 'lower'}"
+    raise ValueError(
+        f"metric must be one of which higher is better, and none below 0, where the rule reads accuracy (as PG-FFL "
+        f"does for its reward), got {got} is better"
+    )
