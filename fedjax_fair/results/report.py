@@ -153,16 +153,15 @@ def table(
     head = "".join(f"<th>{escape(h)}</th>" for h in ("rule", *headings(metric).values(), *shown_costs.values()))
     rows = []
     for rule, measures in rules.items():
-        cells = []
+        cells: list[str] = []
         for name in COLUMNS:
             digits, form = digits_of(name, metric)
             mean, std, seeds = (measures[name][key] for key in ("mean", "std", "per_seed"))
             if mean is None and any(value is not None for value in seeds):
                 seeds = [value for value in seeds if value is not None]
                 mean, std = np.mean(seeds), np.std(seeds, ddof=min(1, len(seeds) - 1))
-            shown = (
-                ("failed" if failed.get(rule) and not cells else "–") if mean is None else f"{mean:.{digits}{form}}"
-            )
+            missing = "failed" if failed.get(rule) and not cells else "–"
+            shown = missing if mean is None else f"{mean:.{digits}{form}}"
             spread = f" <small>± {std:.{digits}{form}}</small>" if len(seeds) > 1 and std is not None else ""
             cells.append(f"<td>{shown}{spread}</td>")
         cells += [f"<td>{measures[name]['mean']:.0f}</td>" for name in shown_costs]
