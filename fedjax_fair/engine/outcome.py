@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_fair.engine.history import History, failed, judged
+from fedjax_fair.metrics.kind import named_metric
 
 LEGEND = "Failed: the model, or a client's loss or metric, is not finite."
 
@@ -79,7 +80,7 @@ def one_metric(histories: list[History]) -> Any:
     Raises:
       ValueError: there are several.
     """
-    metric, *others = dict.fromkeys(history.metric for history in histories)
+    metric, *others = dict.fromkeys(named_metric(history.metric) for history in histories)
     if others:
         kinds = [f"{m.label} in [{m.range[0]:g}, {m.range[1]:g}]" for m in (metric, others[0])]
         raise ValueError(f"runs must be judged by one metric, got {kinds[0]} and {kinds[1]}")

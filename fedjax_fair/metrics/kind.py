@@ -103,8 +103,8 @@ def check_values(name: str, values: Any, metric: Metric = ACCURACY) -> None:
     if not finite.size or (finite.min() >= below and finite.max() <= above):
         return
     kind = f"{metric.name} in [{low:g}, {high:g}]"
-    hint = ", fractions and not per cent," if metric.unit == "%" else ""
+    hint = ", fractions and not per cent," if metric.unit == "%" else ","
     raise ValueError(
-        f"{name} must be {kind}{hint} got {finite.min():g} to {finite.max():g}: what has another range is an "
+        f"{name} must hold {kind}{hint} got {finite.min():g} to {finite.max():g}: what has another range is an "
         "ff.Metric(function, higher_is_better=..., unit=..., range=...)"
     )

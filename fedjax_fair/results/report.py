@@ -160,9 +160,8 @@ def table(
             if mean is None and any(value is not None for value in seeds):
                 seeds = [value for value in seeds if value is not None]
                 mean, std = np.mean(seeds), np.std(seeds, ddof=min(1, len(seeds) - 1))
-            shown = (
-                ("failed" if failed.get(rule) and not cells else "–") if mean is None else f"{mean:.{digits}{form}}"
-            )
+            missing = "failed" if failed.get(rule) and not cells else "–"
+            shown = missing if mean is None else f"{mean:.{digits}{form}}"
             spread = f" <small>± {std:.{digits}{form}}</small>" if len(seeds) > 1 and std is not None else ""
             cells.append(f"<td>{shown}{spread}</td>")
         cells += [f"<td>{measures[name]['mean']:.0f}</td>" for name in shown_costs]

@@ -12,7 +12,7 @@ from fedjax_fair.checks import check_choice
 from fedjax_fair.engine.history import History
 from fedjax_fair.engine.outcome import LEGEND as FAILED
 from fedjax_fair.engine.outcome import Outcome, identical, means, one_metric, outcome, remark
-from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values
+from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values, named_metric
 
 Runs = Mapping[str, list[History]]
 """Per rule, one history per seed."""
@@ -64,7 +64,7 @@ def summarize(
     for history in histories:
         name = split or next(iter(history.scores))
         who = slice(None) if clients is None else np.asarray(clients)
-        ended, metric = outcome(history, name, who), history.metric
+        ended, metric = outcome(history, name, who), named_metric(history.metric)
         accuracy, loss = (np.asarray(a)[-1, who] for a in history.scores[name])
         row = metrics.summary(accuracy, loss=loss, metric=metric, where=ended.counts)
         if ended.lost:

@@ -1,0 +1,183 @@
+"""What a table says of runs that failed, are identical, or are judged by another metric; whom it judges by."""
+
+import json
+
+import numpy as np
+import pytest
+
+import fedjax_fair as ff
+from fedjax_fair.cli.commands import main
+from fedjax_fair.results.folder import write, write_plots
+from fedjax_fair.results.report import report
+
+NAN = float("nan")
+ERROR = ff.Metric(None, higher_is_better=False, unit="m", range=(0.0, np.inf), name="error")
+RNG = np.random.default_rng(0)
+
+
+def scored(accuracy, loss=None, **more):
+    """A history of these evaluations, [T, N]."""
+    accuracy = np.array(accuracy, np.float32)
+    loss = np.ones_like(accuracy) if loss is None else np.array(loss, np.float32)
+    none = np.zeros((len(accuracy), 2), int)
+    scores = {"test": ff.Evaluation(accuracy, loss)}
+    return ff.History(
+        np.arange(len(accuracy)), scores, none, none, none == 0, None, np.ones(1), np.zeros(1), **more
+    )
+
+
+def row(table, rule):
+    (found,) = [line.split() for line in table.splitlines() if line.split()[:1] == [rule]]
+    return found[1:]
+
+
+FINE = scored([[0.5, 0.7]])
+DEAD = scored([[0.5, 0.9], [0.0, 0.0]], [[1, 1], [NAN, NAN]])
+BROKEN = scored([[0.5, NAN]])  # a metric that is NaN, with a loss
+
+
+@pytest.mark.parametrize(
+    ("dead", "clients"),
+    [(DEAD, 2), (scored([[NAN, NAN]], [[1, 1]]), 2), (BROKEN, 1), (scored([[0.9, NAN]], [[1, np.inf]]), 1)],
+)
+def test_row_16_a_dead_models_row_has_no_figures(dead, clients):
+    table = ff.table({"a": dead, "b": FINE})
+    assert row(table, "a")[:5] == ["(failed:", f"{clients}", "of", "2", "clients)"]
+    assert row(table, "a")[5:-1] == ["failed", "–", "–", "–", "–", "–"]
+    assert row(table, "b")[0] == "60.0"
+    assert "Failed: the model, or a client's loss or metric, is not finite." in table
+    assert "1.000" not in table
+
+
+def test_row_16_its_peak_is_of_the_evaluations_before():
+    assert row(ff.table({"a": DEAD}), "a")[-1] == "70.0"
+
+
+def test_row_16_of_some_seeds_the_row_is_the_others_and_says_so():
+    table = ff.table({"a": [FINE, DEAD, scored([[0.7, 0.9]])]})
+    assert row(table, "a")[:5] == ["(1", "of", "3", "seeds", "failed)"]
+    assert row(table, "a")[5] == "70.0±14.1"
+
+
+def test_row_17_a_client_whose_loss_alone_is_not_finite_is_named_and_counted():
+    table = ff.table({"a": scored([[0.5, 0.0]], [[1, NAN]])})
+    assert row(table, "a")[:6] == ["(1", "of", "2", "clients", "failed)", "25.0"]
+
+
+def test_row_17_a_client_without_examples_is_no_failure():
+    seen = scored([[0.5, NAN]], [[1, NAN]])
+    assert row(ff.table({"a": seen}), "a")[0] == "50.0"
+    told = seen._replace(examples={"test": np.array([[3, 3]])})
+    assert "a (failed: 1 of 2 clients)" in ff.table({"a": told})
+
+
+def test_nobody_with_examples_is_a_row_without_figures_and_a_line():
+    table = ff.table({"a": scored([[NAN, NAN]], [[NAN, NAN]]), "b": FINE})
+    assert row(table, "a") == ["–"] * 7
+    assert "No client has examples in the test split: a." in table
+
+
+def test_who_is_not_judged_by_may_fail():
+    table = ff.table({"a": BROKEN}, clients=np.array([True, False]))
+    assert row(table, "a")[0] == "50.0"
+    assert "Failed" not in table
+
+
+def test_row_19_identical_runs_are_named():
+    accuracy = RNG.random((3, 5))
+    runs = {name: scored(accuracy) for name in ("fedprox:mu=1", "b", "fedprox:mu=5")}
+    runs["b"] = scored(accuracy + 1e-6)
+    assert "Identical, bit for bit: fedprox:mu=1, fedprox:mu=5." in ff.table(runs)
+    other = {"a": [runs["b"], FINE], "b": [runs["b"], runs["b"]], "d": FINE}
+    other["c"] = scored(accuracy, 2 * np.ones((3, 5)))
+    assert "Identical" not in ff.table(other)
+    assert "Identical" not in ff.table({"a": DEAD, "b": scored([[NAN, NAN]], [[NAN, NAN]])})
+    many = ff.table({f"rule-{i}": FINE for i in range(30)})
+    assert max(map(len, many.split("Identical")[1].splitlines())) < 80
+
+
+def test_row_14_errors_are_in_their_unit_and_the_worst_are_the_highest():
+    table = ff.table({"a": [scored([[9.0, 9.0], [1.0, 4.0], [2.0, 6.0]], metric=ERROR)]})
+    heads = next(line for line in table.splitlines() if "Gini" in line)
+    assert heads.split()[:5] == ["rule", "error", "m", "var", "m²"]
+    assert heads.split()[-2:] == ["lowest", "m"]
+    assert row(table, "a") == ["4", "4", "6", "2", ".250", ".800", "2.5"]
+    assert "test error (m) after" in table
+    assert "%" not in heads.replace("5%", "")
+    assert "lower is better" in table
+
+
+def test_row_14_a_share_by_another_name_stays_in_per_cent():
+    table = ff.table({"a": scored([[0.5, 0.7]], metric=ff.Metric(None, name="F1"))})
+    assert "F1 %" in table
+    assert row(table, "a")[0] == "60.0"
+
+
+def test_a_metric_that_can_be_negative_has_no_gini():
+    kind = ff.Metric(None, unit="", range=(-np.inf, 1), name="R2")
+    assert row(ff.table({"a": scored([[-1.0, 0.5]], metric=kind)}), "a")[4:6] == ["–", "–"]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ff.table({"a": FINE}, clients=np.array([0, 1])), r"clients must be bool\[2\], .* got int64\[2\]"),
+        (lambda: ff.table({"a": FINE}, clients=[0.0, 1.0]), r"clients must be bool\[2\], .* got float64\[2\]"),
+        (lambda: ff.table({"a": FINE}, clients=[1]), r"clients must be bool\[2\], .* got int64\[1\]"),
+        (lambda: ff.table({"a": FINE}, clients=[True]), r"one for each client of a .*, got shape \[1\]"),
+        (lambda: ff.table({"a": FINE}, clients=[False, False]), "True for at least one client, got none"),
+        (lambda: ff.table({"a": scored([[74.0, 90.0]])}), r"'a' must hold accuracy in .*got 74 to 90.*ff.Metric"),
+        (lambda: ff.table({"a": scored([[0.5, -0.1]])}), r"'a' must hold accuracy in \[0, 1\]"),
+        (
+            lambda: ff.table({"a": FINE, "b": scored([[1.0, 2.0]], metric=ERROR)}),
+            r"judged by one metric, got accuracy \(%\) in \[0, 1\] and error \(m\) in \[0, inf\]",
+        ),
+        (lambda: ff.faults.inflate_loss([0, 1, 1]), r"who must be bool\[N\]"),
+    ],
+)
+def test_row_8_and_others_a_wrong_call_is_one_sentence(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_fault_made_by_hand_needs_a_mask_too():
+    fault = ff.faults.Fault(np.array([0, 1, 1]), lambda report, key: report)
+    with pytest.raises(ValueError, match=r"who must be bool\[N\], .*, got int64\[3\]"):
+        ff.faults.check_faults([fault], 3)
+
+
+def test_a_folder_and_its_page_name_failures_metric_and_doubles(tmp_path):
+    errors = {
+        "a": scored([[1.0, 4.0], [2.0, 6.0]], metric=ERROR),
+        "c": scored([[1.0, 4.0], [NAN, NAN]], metric=ERROR),
+    }
+    runs = {rule: [errors[rule], errors[rule]] for rule in "ac"} | {"b": [errors["a"], errors["a"]]}
+    runs["d"] = [errors["a"], errors["c"]]
+    write(tmp_path, runs, {"model": "m", "cohort": 2, "versions": {}, "command": "x"})
+    write_plots(tmp_path, runs)
+    kept = json.loads((tmp_path / "summary.json").read_text())
+    assert kept["identical"] == [["a", "b"]]
+    assert kept["metric"] == ERROR._asdict() | {"range": [0.0, None]}
+    assert kept["rules"]["c"]["accuracy"] == {"mean": None, "std": None, "per_seed": [None, None]}
+    assert kept["rules"]["c"]["failed"]["mean"] == 2
+    (tmp_path / "config.toml").write_text('dataset = "synthetic"\n')
+    page = report(tmp_path).read_text()
+    said = ["error m", "lowest m", "the model, or a client", "Identical, bit for bit: a, b.", "test error (m),"]
+    said += ["c (2 of 2 seeds failed)</td><td>failed</td><td>–", "d (1 of 2 seeds failed)</td><td>4</td>"]
+    for words in said:
+        assert words in page, words
+    assert "acc %" not in page
+
+
+def test_a_folder_of_failures_alone_has_a_page_without_curves(tmp_path):
+    write(tmp_path, {"a": [DEAD], "b": [DEAD]}, {"model": "m", "cohort": 2, "versions": {}, "command": "x"})
+    write_plots(tmp_path, {"a": [DEAD]})
+    assert not (tmp_path / "lorenz.png").exists()
+    (tmp_path / "config.toml").write_text('dataset = "synthetic"\n')
+    assert "Lorenz" not in report(tmp_path).read_text()
+
+
+def test_compare_names_rules_that_are_one(tmp_path, capsys):
+    flags = ["--rounds", "2", "--seeds", "1", "--clients", "8", "--cohort", "1", "--out", str(tmp_path)]
+    main(["compare", *flags, "--steps", "1", "--algorithms", "fedprox:mu=1", "fedprox:mu=5"])
+    assert "Identical, bit for bit: fedprox:mu=1, fedprox:mu=5." in capsys.readouterr().out
