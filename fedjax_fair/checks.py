@@ -40,8 +40,8 @@ def check_known(name: str, value: Any) -> float:
         return float(value)
     except TypeError as error:  # of which JAX's complaints about tracers are a kind
         raise ValueError(
-            f"{name} must be a number that is known when the data are made, got {type(value).__name__}: data cannot "
-            "depend on what JAX traces, such as a float that ff.sweep sweeps"
+            f"{name} must be a number that is known when the data are made, got {type(value).__name__}: data "
+            "cannot depend on what JAX traces, such as a float that ff.sweep sweeps"
         ) from error
 
 
