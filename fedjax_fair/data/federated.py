@@ -9,10 +9,12 @@ import numpy as np
 from jax import Array
 
 from fedjax_fair.checks import check_count
-from fedjax_fair.data.normalize import Normalizer, check_normalizer, normalize
+from fedjax_fair.data.normalize import Normalizer, Normalizers, check_normalizer, normalize
+from fedjax_fair.data.official import append_official
 from fedjax_fair.data.partition import blocks, by_client, dirichlet, iid, log_normal, power_law, shards
 from fedjax_fair.data.partition.dealing import Partition
-from fedjax_fair.data.split import Split, append_official, check_clients, check_split, split_clients, table
+from fedjax_fair.data.partition.natural import Natural
+from fedjax_fair.data.split import Split, check_clients, check_split, split_clients, table
 from fedjax_fair.data.store import check_finite, check_labels, examples_of, to_store
 
 __all__ = ["FederatedData", "Normalizer", "Split"]
@@ -31,7 +33,8 @@ class FederatedData(NamedTuple):
     train: Split
     validation: Split
     test: Split
-    normalizer: Normalizer | None = None
+    normalizer: Normalizers | None = None
+    """Of ``x``; a tuple, of its leaves."""
 
     def __repr__(self) -> str:
         counts = "/".join(str(split.rows.shape[0]) for split in (self.train, self.validation, self.test))
@@ -67,6 +70,7 @@ class FederatedData(NamedTuple):
         seed: int = 0,
         split: Sequence[float] | None = None,
         test: tuple[Any, Any] | None = None,
+        test_client_id: Iterable[Hashable] | None = None,
         normalizer: Normalizer | Literal["auto"] | None = "auto",
     ) -> "FederatedData":
         """Deal arrays to clients, and split every client's examples into train, validation and test.
@@ -75,12 +79,18 @@ class FederatedData(NamedTuple):
         ``max(1, round(share * n))`` each where their share is positive, and training the rest, at least 1.
         A row that several clients hold falls into one split for all of them, and theirs may then miss these sizes.
 
-        Official test examples are dealt to the clients class by class, in proportion to the number of
-        training examples of the class that each client holds (largest remainders, ties at random). Each goes
-        to one client; only classes that no client trains on are left out.
+        Official test examples go to the clients that ``test_client_id`` names. Without it they are dealt class by
+        class, in proportion to the number of training examples of the class that each client holds (largest
+        remainders, ties at random). Each goes to one client; only classes that no client trains on are left out.
+        Natural clients (``client_id``) that share a class may then get test examples of one another: a UserWarning.
 
         Integers are stored as int32 (8 and 16 bits as they are), floats as float32 (as float64 where given
-        so and ``jax_enable_x64`` is set).
+        so and ``jax_enable_x64`` is set). They reach the model as they are stored, but for what ``normalizer``
+        says: a model that adds up bytes overflows at 255. "auto" scales images alone, known by their shape:
+        uint8 [E, H, W], or [E, H, W, C] with C of 1, 3 or 4, of at least 2 x 2 pixels, also inside a pytree, are
+        brought to [0, 1] as float32 (those of 0 and 1 are there already). All other bytes, such as one-hot codes,
+        counts and tokens, stay as they are. Where they reach 128, flattened images and tokens look alike, and
+        either taken for the other trains on numbers 255 times too large or too small: that is refused.
 
         Args:
           x: [E, ...] examples, or a pytree of arrays with the same leading length.
@@ -91,34 +101,52 @@ class FederatedData(NamedTuple):
           split: shares of (train, validation, test), summing to 1 within 1e-6; by default (.8, .1, .1), and
             (.9, .1, 0) with ``test``.
           test: ``(x_test, y_test)``, official test examples; the test share of ``split`` must then be 0.
-          normalizer: a :class:`Normalizer`, None, or "auto": 1/255 for one uint8 array, else none.
+          test_client_id: one label per test example, of those in ``client_id``. A client without a test example
+            has no test accuracy: it is NaN.
+          normalizer: a :class:`Normalizer` for one array, None for what is stored, or "auto".
 
         Raises: ValueError, in one sentence, for arrays that do not fit together, features that are NaN or infinite
         as they would be stored (1e300 is, in float32), NaN or negative labels, clients without an example or with
-        fewer than there are positive shares, and official test examples that do not reach every client.
+        fewer than there are positive shares, test examples dealt by class that do not reach every client,
+        ``test_client_id`` with names that nobody trains under, beside ``partition``, or without ``test``, and bytes
+        of 128 or more that are no images, without a ``normalizer``.
         """
-        if (client_id is None) == (partition is None):
-            given = "neither" if partition is None else "both"
-            raise ValueError(f"give exactly one of client_id and partition, got {given}")
+        chosen = _chosen(client_id, partition)
+        if test_client_id is not None and (test is None or client_id is None):
+            lacking = "test=(x_test, y_test)" if test is None else "client_id="
+            raise ValueError(
+                f"test_client_id says whose the test examples are: it needs {lacking} beside it, got none"
+            )
         check_count("seed", seed, low=0)
         shares = check_split(split, official=test is not None)
         x, y = examples_of(x, "x"), check_labels(y, "y")
         n_examples = len(y)
         check_finite(x, n_examples, "x", "y")
-        chosen = partition if partition is not None else by_client(client_id)  # type: ignore[arg-type]
-        if not callable(chosen):
-            raise ValueError(f"partition must be a function (labels, seed) -> rows of every client, got {chosen!r}")
-        if chosen in (iid, power_law, log_normal, by_client, dirichlet, shards, blocks):
-            raise ValueError(
-                f"partition must be a partition such as ff.partition.iid(10), got the factory {chosen.__name__}: "
-                "call it"
-            )
         clients = check_clients([np.asarray(mine) for mine in chosen(y, seed)], n_examples)
         rng = np.random.default_rng((seed, 1))  # not the partition's own stream
         parts = split_clients(clients, shares, rng)
         if test is not None:
-            x, y, dealt = append_official(x, y, test, parts[0], len(clients), rng)
+            x, y, dealt = append_official(x, y, test, parts[0], len(clients), chosen, test_client_id, rng)
             parts = [*parts[:2], dealt]
-        train, validation, held_out = (table(rows, owner, len(clients)) for rows, owner in parts)
-        store = jax.tree.map(to_store, x)
-        return FederatedData(store, jnp.array(y), train, validation, held_out, check_normalizer(normalizer, store))
+        with jax.ensure_compile_time_eval():  # also where the caller is traced, as what ff.sweep builds is
+            train, validation, held_out = (table(rows, owner, len(clients)) for rows, owner in parts)
+            scales = check_normalizer(normalizer, x)
+            store = jax.tree.map(to_store, x)
+            return FederatedData(store, jnp.array(y), train, validation, held_out, scales)
+
+
+def _chosen(client_id: Iterable[Hashable] | None, partition: Partition | None) -> Partition | Natural:
+    """The one of the two that is given, as a partition."""
+    if (client_id is None) == (partition is None):
+        given = "neither" if partition is None else "both"
+        raise ValueError(f"give exactly one of client_id and partition, got {given}")
+    if partition is None:
+        return by_client(client_id)  # type: ignore[arg-type]
+    if not callable(partition):
+        raise ValueError(f"partition must be a function (labels, seed) -> rows of every client, got {partition!r}")
+    if partition in (iid, power_law, log_normal, by_client, dirichlet, shards, blocks):
+        raise ValueError(
+            f"partition must be a partition such as ff.partition.iid(10), got the factory {partition.__name__}: "
+            "call it"
+        )
+    return partition

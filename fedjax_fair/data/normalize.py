@@ -2,9 +2,12 @@
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+
+from fedjax_fair.data.store import known
 
 
 class Normalizer(NamedTuple):
@@ -16,29 +19,42 @@ class Normalizer(NamedTuple):
     """float array that broadcasts to one example, per unit of ``x``."""
 
 
-def normalize(x: Array, normalizer: Normalizer) -> Array:
+Normalizers = Normalizer | tuple[Normalizer | None, ...]
+"""Of one array; or of the leaves of a pytree, each with its own or with none."""
+
+AMBIGUOUS = 128
+"""Bytes from here on may be pixels. Below lie ASCII, counts, ages and the tokens of small vocabularies."""
+
+
+def normalize(x: Any, normalizer: Normalizers) -> Any:
     """``(x - shift) * scale`` in the float type of ``x``, or of ``shift`` where ``x`` holds integers."""
+    if isinstance(normalizer, Normalizer):
+        return _scaled(x, normalizer)
+    leaves, form = jax.tree.flatten(x)
+    scaled = [leaf if its is None else _scaled(leaf, its) for leaf, its in zip(leaves, normalizer)]
+    return jax.tree.unflatten(form, scaled)
+
+
+def _scaled(x: Array, normalizer: Normalizer) -> Array:
     dtype = x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else normalizer.shift.dtype
     shift, scale = (jnp.broadcast_to(part.astype(dtype), x.shape) for part in normalizer)
     return (x.astype(dtype) - shift) * scale
 
 
-def check_normalizer(normalizer: Any, x: Any) -> Normalizer | None:
-    """Make the parts float arrays, or raise ValueError where they do not broadcast to an example."""
+def check_normalizer(normalizer: Any, x: Any) -> Normalizers | None:
+    """Make the parts float arrays, or raise ValueError where they do not broadcast to an example of NumPy's x."""
     if normalizer is None:
         return None
-    single = isinstance(x, Array)
     if isinstance(normalizer, str) and normalizer == "auto":
-        if single and x.dtype == jnp.uint8:
-            return Normalizer(jnp.zeros((), jnp.float32), jnp.array(1 / 255, jnp.float32))
-        return None
+        return _automatic(x)
     if not isinstance(normalizer, Normalizer):
         raise ValueError(f'normalizer must be a Normalizer, None or "auto", got {normalizer!r}')
-    if not single:
+    if not isinstance(x, np.ndarray):
         raise ValueError("a normalizer needs x to be one array, got a pytree; normalise its arrays beforehand")
     parts = []
     for name, value in normalizer._asdict().items():
-        part = np.asarray(value, None if getattr(value, "dtype", None) == np.float64 else np.float32)
+        part = known(np.asarray, value, f"normalizer.{name}")
+        part = part.astype(part.dtype if getattr(value, "dtype", None) == np.float64 else np.float32)
         if part.ndim >= x.ndim or any(p not in (1, n) for p, n in zip(part.shape[::-1], x.shape[:0:-1])):
             raise ValueError(
                 f"normalizer.{name} must broadcast to an example of shape {x.shape[1:]}, got {part.shape}"
@@ -47,3 +63,32 @@ def check_normalizer(normalizer: Any, x: Any) -> Normalizer | None:
             raise ValueError(f"normalizer.{name} must be finite")
         parts.append(jnp.array(part))
     return Normalizer(*parts)
+
+
+def _automatic(x: Any) -> Normalizers | None:
+    """What "auto" is for these examples: images of bytes are brought to [0, 1], all else is left alone."""
+    found = tuple(_of_leaf(leaf, f"x{jax.tree_util.keystr(path)}") for path, leaf in jax.tree.leaves_with_path(x))
+    if isinstance(x, np.ndarray):
+        return found[0]
+    return found if any(its is not None for its in found) else None
+
+
+def _of_leaf(leaf: np.ndarray, name: str) -> Normalizer | None:
+    if leaf.dtype != np.uint8:
+        return None
+    largest = int(leaf.max(initial=0))
+    if is_image(leaf.shape):  # of black and white in 0 and 1, nothing is left to scale
+        return Normalizer(jnp.zeros((), jnp.float32), jnp.array(1 / 255 if largest > 1 else 1, jnp.float32))
+    if largest >= AMBIGUOUS:
+        one = "normalizer=ff.data.Normalizer(0., 1 / 255)" if name == "x" else "divide it by 255 beforehand"
+        raise ValueError(
+            f"{name} holds bytes up to {largest} that are no images by their shape, {list(leaf.shape)} (images are "
+            f"[E, H, W], or [E, H, W, C] with 1, 3 or 4 channels last): for pixels {one}, for tokens or other "
+            "numbers as they are normalizer=None"
+        )
+    return None
+
+
+def is_image(shape: tuple[int, ...]) -> bool:
+    """Whether examples [E, ...] are images by their shape: [E, H, W], or [E, H, W, C] with 1, 3 or 4 channels."""
+    return len(shape) in (3, 4) and min(shape[1:3]) >= 2 and (len(shape) == 3 or shape[3] in (1, 3, 4))

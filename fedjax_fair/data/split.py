@@ -3,13 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-
-from fedjax_fair.data.partition.dealing import apportion
-from fedjax_fair.data.store import check_finite, check_labels, examples_of
 
 NO_TEST = (0.9, 0.1, 0.0)  # default split beside official test examples
 
@@ -109,38 +105,6 @@ def _share_of(size: np.ndarray, share: float, most: np.ndarray) -> np.ndarray:
     if share == 0:
         return np.zeros_like(size)
     return np.clip(np.rint(share * size).astype(np.int64), 1, most)
-
-
-def append_official(
-    x: Any, y: np.ndarray, test: Any, train: Rows, n_clients: int, rng: np.random.Generator
-) -> tuple[Any, np.ndarray, Rows]:
-    """Append the official test examples to the store and deal them by class; see :func:`from_arrays`."""
-    if not isinstance(test, (tuple, list)) or len(test) != 2:
-        raise ValueError("test must be a pair (x_test, y_test)")
-    x_test, y_test = examples_of(test[0], "x_test"), check_labels(test[1], "y_test")
-    check_finite(x_test, len(y_test), "x_test", "y_test")
-    if y.ndim != 1 or y.dtype.kind != "i" or y_test.ndim != 1 or y_test.dtype.kind != "i":
-        raise ValueError("official test examples are dealt by class: y and y_test must be vectors of integers")
-    like, like_test = (jax.tree.map(lambda a: (a.shape[1:], str(a.dtype)), tree) for tree in (x, x_test))
-    if like != like_test:
-        raise ValueError(f"x_test must have examples like those of x, {like}, got {like_test}")
-    rows, owner = [], []
-    for c in np.unique(y_test):
-        held = np.bincount(train[1][y[train[0]] == c], minlength=n_clients)
-        if held.any():
-            mine = rng.permutation(np.flatnonzero(y_test == c))
-            rows.append(len(y) + mine)
-            owner.append(np.repeat(np.arange(n_clients), apportion(len(mine), held, rng)))
-    owners = np.concatenate([*owner, np.zeros(0, np.int64)])
-    count = np.bincount(owners, minlength=n_clients)
-    if count.min() == 0:
-        raise ValueError(
-            f"client {count.argmin()} gets none of the official test examples; deal to fewer clients, or "
-            "take the test examples from the clients' own by a test share in split"
-        )
-    order = np.argsort(owners, kind="stable")
-    x = jax.tree.map(lambda a, b: np.concatenate([a, b]), x, x_test)
-    return x, np.concatenate([y, y_test]), (np.concatenate(rows)[order], owners[order])
 
 
 def table(rows: np.ndarray, owner: np.ndarray, n_clients: int) -> Split:

@@ -1,5 +1,6 @@
 """What may go into the example store, checked once on the way in."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,9 +13,7 @@ INT32 = np.iinfo(np.int32)
 
 def examples_of(x: Any, name: str) -> Any:
     """Return ``x`` with NumPy leaves, or raise ValueError unless every leaf is numeric, [E, ...]."""
-    if isinstance(x, list):
-        x = np.array(x)
-    x = jax.tree.map(np.asarray, x)
+    x = known(np.array, x, name) if isinstance(x, list) else jax.tree.map(lambda a: known(np.asarray, a, name), x)
     leaves = jax.tree.leaves(x)
     if not leaves or any(leaf.ndim == 0 for leaf in leaves):
         raise ValueError(f"{name} must be an array, or a pytree of arrays, whose first axis counts the examples")
@@ -38,7 +37,7 @@ def check_finite(x: Any, n_examples: int, name: str, name_y: str) -> None:
 
 def check_labels(y: Any, name: str) -> np.ndarray:
     """Return class labels as i32 and float targets as they are; ValueError for NaN and negative labels."""
-    y = np.asarray(y)
+    y = known(np.asarray, y, name)
     if y.ndim == 0 or y.size == 0 or not (y.dtype.kind in "biu" or jnp.issubdtype(y.dtype, jnp.floating)):
         hint = ": number the names, np.unique(y, return_inverse=True)[1]" if y.dtype.kind in "USO" else ""
         raise ValueError(
@@ -51,6 +50,17 @@ def check_labels(y: Any, name: str) -> np.ndarray:
     if y.min() < 0 or y.max() > INT32.max:
         raise ValueError(f"{name} must hold labels from 0 to {INT32.max}, got {y.min()} to {y.max()}")
     return y.astype(np.int32)
+
+
+def known(convert: Callable[[Any], np.ndarray], value: Any, name: str) -> np.ndarray:
+    """``convert(value)``, or ValueError where the value has none yet."""
+    try:
+        return convert(value)
+    except jax.errors.TracerArrayConversionError as error:
+        raise ValueError(
+            f"{name} must hold numbers that are known, got what JAX traces: make the data outside of jit, vmap and "
+            "ff.sweep's floats"
+        ) from error
 
 
 def _cast(leaf: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from jax import Array
 from fedjax_fair.checks import check_count
 from fedjax_fair.local.interleaved import Rows, Work, take_turns
 from fedjax_fair.local.objectives import LocalLoss, erm, propfair_objective, proximal, tilted
+from fedjax_fair.local.of_round import check_of_round, factor_of, most_steps
 from fedjax_fair.local.transposed import as_it_is, transposing, worth_transposing
 from fedjax_fair.numerics.model_size import is_small
 from fedjax_fair.numerics.shuffle import shuffle_keys, shuffled
@@ -52,8 +53,8 @@ class LocalSGD(NamedTuple):
         steps, order, real = self._batches(client, order_key)
         laid = transposing(params) if worth_transposing(self.optimizer, params, steps) else as_it_is
         if self.limit is not None:
-            steps = jnp.minimum(steps, self.limit(jax.random.fold_in(key, 2), round, client.id))
-        scale = None if self.schedule is None else self.schedule(round)
+            steps = jnp.minimum(steps, most_steps(self.limit, jax.random.fold_in(key, 2), round, client.id))
+        scale = None if self.schedule is None else factor_of(self.schedule, round)
         params = anchor = laid(params)
 
         differentiated = (
@@ -167,7 +168,8 @@ def local_sgd(
         ``lambda key, r, i: jnp.where(jax.random.bernoulli(key), jax.random.randint(key, (), 1, 20), 20)``.
 
     Raises:
-      ValueError: both ``epochs`` and ``steps``, a count below 1, or an optimiser that is not optax's.
+      ValueError: both ``epochs`` and ``steps``, a count below 1, an optimiser that is not optax's; a ``schedule``
+        that JAX cannot trace (an ``if`` on the round) or that is not one number, a ``limit`` not one whole number.
     """
     if epochs is not None and steps is not None:
         raise ValueError(f"local_sgd takes epochs or steps, not both, got epochs={epochs} and steps={steps}")
@@ -188,6 +190,7 @@ def local_sgd(
     for factory in (tilted, propfair_objective, proximal):
         if objective is factory:
             raise ValueError(f"objective must be an objective, got the factory {factory.__name__}: call it")
+    check_of_round(schedule, limit)
     return LocalSGD(optimizer, epochs, steps, batch_size, schedule, objective, limit)
 
 

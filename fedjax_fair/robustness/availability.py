@@ -99,12 +99,18 @@ def by_label(data: FederatedData, label: int, without: float, only: float) -> Av
       only: of a client with no other example.
 
     Raises:
-      ValueError: a probability outside [0, 1], or a label that is not a whole number from 0.
+      ValueError: a probability outside [0, 1], a label that is not a whole number from 0, or data without one class
+        label per example (several labels each, or targets).
     """
     check_count("label", label, low=0)
     check_range("without", without, 0, 1)
     check_range("only", only, 0, 1)
-    hits = np.asarray(data.y)[np.asarray(data.train.rows)] == label
+    y = np.asarray(data.y)
+    if y.ndim != 1 or y.dtype.kind not in "iu":
+        raise ValueError(
+            f"by_label needs data with one class label per example, y i32[E], got {y.dtype}{list(y.shape)}"
+        )
+    hits = y[np.asarray(data.train.rows)] == label
     share = np.bincount(np.asarray(data.train.owner), hits, data.n_clients) / data.sizes
     return bernoulli(np.interp(share, [0, 1], [without, only]))
 

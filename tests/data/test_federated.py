@@ -3,10 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedjax_fair as ff
 from fedjax_fair.data import FederatedData, Normalizer, partition
 
 build = FederatedData.from_arrays
@@ -17,6 +19,10 @@ SPLITS = ("train", "validation", "test")
 def toy(n=120, classes=4, seed=0):
     rng = np.random.default_rng(seed)
     return rng.normal(size=(n, 3)).astype(np.float32), rng.integers(0, classes, n)
+
+
+X, Y = toy()
+IID = partition.iid(3)
 
 
 def rows_of(split, k):
@@ -142,8 +148,117 @@ def test_float64_stays_where_jax_allows_it():
         assert data.x.dtype == jnp.float64
         assert data.y.dtype == jnp.int32
         assert_table(data.train, 3)
-        image = build(np.zeros((9, 2), np.uint8), y[:9], partition=partition.iid(3))
+        image = build(np.zeros((9, 2, 2), np.uint8), y[:9], partition=partition.iid(3))
         assert image.take(jnp.arange(2))[0].dtype == jnp.float32
+
+
+BYTES = np.random.default_rng(0).integers(0, 100, (20, 4, 5)).astype(np.uint8)
+PIXELS = np.random.default_rng(0).integers(0, 256, (20, 4, 5, 3)).astype(np.uint8)
+SAME, FRACTION = (1.0, jnp.uint8), (255.0, jnp.float32)
+
+
+@pytest.mark.parametrize("leaf", [lambda x: x, lambda x: {"a": x}, lambda x: (np.ones((20, 2)), x)])
+@pytest.mark.parametrize(
+    ("x", "wanted"),
+    [
+        (BYTES, FRACTION),  # grey
+        (PIXELS, FRACTION),
+        (PIXELS[..., :1], FRACTION),
+        (np.concatenate([PIXELS, PIXELS[..., :1]], -1), FRACTION),
+        (np.eye(20, dtype=np.uint8), SAME),  # one-hot codes
+        (np.eye(5, dtype=np.uint8)[BYTES[:, 0] % 5], (1.0, jnp.float32)),  # sequences of them: nothing to scale
+        (BYTES[:, 0], SAME),  # tokens, counts
+        (BYTES[:, 0, 0], SAME),
+        (BYTES[..., None, None], SAME),
+        (BYTES[:, :1], SAME),
+        (PIXELS[..., :2] // 2, SAME),
+        (PIXELS.astype(np.int32), (1.0, jnp.int32)),
+    ],
+)
+def test_bytes_are_scaled_by_shape_alone_inside_a_pytree_too(x, wanted, leaf):
+    """Row 18: features that are no image were divided by 255, and images in a pytree were not."""
+    data = build(leaf(x), np.zeros(20, int), partition=partition.iid(2))
+    got = jax.tree.leaves(jax.jit(lambda d, r: d.take(r))(data, jnp.arange(20))[0])[-1]
+    over, dtype = wanted
+    assert got.dtype == dtype
+    np.testing.assert_allclose(got, x / over, rtol=1e-6)
+    assert jax.tree.leaves(data.x)[-1].dtype == x.dtype
+    raw = build(leaf(x), np.zeros(20, int), partition=partition.iid(2), normalizer=None)
+    np.testing.assert_array_equal(jax.tree.leaves(raw.take(jnp.arange(20))[0])[-1], x)
+
+
+def test_bytes_that_may_be_pixels_are_what_the_caller_says():
+    flat = PIXELS.reshape(20, -1)
+    for normalizer, over in ((None, 1), (Normalizer(0.0, 1 / 255), 255)):
+        data = build(flat, np.zeros(20, int), partition=partition.iid(2), normalizer=normalizer)
+        np.testing.assert_allclose(data.take(jnp.arange(20))[0], flat / over, rtol=1e-6)
+
+
+NAMES = np.array(["b", "a", "c", "a", "b", "c", "a", "c", "b"])
+
+
+@pytest.mark.parametrize("form", [np.asarray, list, tuple, lambda names: [(name, 1) for name in names]])
+def test_test_examples_go_to_those_they_are_named_for(form):
+    """Row 12."""
+    x = np.arange(9, dtype=np.float32)[:, None]
+    who = ["c", "a", "c", "c"]
+    data = build(
+        x, np.zeros(9, int), client_id=form(NAMES), test=(-x[:4] - 1, np.arange(4)), test_client_id=form(who)
+    )
+    assert_table(data.test, 3)
+    assert data.test.size.tolist() == [1, 0, 3]
+    assert data.x[data.test.rows, 0].tolist() == [-2, -1, -3, -4]
+    assert data.y[data.test.rows].tolist() == [1, 0, 2, 3]
+    assert data.train.size.tolist() == [2, 2, 2]
+
+
+def test_named_test_examples_may_have_any_targets():
+    x, y = toy(20)
+    who = np.arange(20) % 2
+    data = build(x, y[:, None] / 7, client_id=who, test=(x, y[:, None] / 7), test_client_id=who)
+    np.testing.assert_array_equal(data.test.owner, np.sort(who))
+
+
+def test_a_client_without_a_test_example_has_no_test_accuracy():
+    x, y = toy(20)
+    data = build(x, y, client_id=np.arange(20) % 2, test=(x[:3], y[:3]), test_client_id=[1, 1, 1])
+    sim = ff.simulation(
+        ff.models.logistic_regression(4),
+        data,
+        aggregator=ff.fedavg(),
+        trainer=ff.local_sgd(optax.sgd(0.1), batch_size=5),
+    )
+    accuracy = sim.evaluate(sim.init(jax.random.key(0)).params, data)["test"].accuracy
+    assert np.isnan(accuracy).tolist() == [True, False]
+
+
+CONTRARY = np.arange(120) % 2
+
+
+@pytest.mark.parametrize("by", [{"client_id": CONTRARY}, {"partition": partition.by_client(CONTRARY)}])
+def test_natural_clients_are_warned_where_the_test_is_dealt_by_class(by):
+    with pytest.warns(UserWarning, match="dealt to the clients by class.*by test_client_id=") as said:
+        build(X, Y, test=(X, Y), **by)
+    assert len(said) == 1
+    assert said[0].filename == __file__
+
+
+def test_nobody_is_warned_where_there_is_nothing_to_guess():
+    build(X, Y, client_id=Y, test=(X, Y))
+    build(X, Y, client_id=CONTRARY, test=(X, Y), test_client_id=CONTRARY)
+    build(X, Y, partition=IID, test=(X, Y))
+
+
+def test_data_may_be_made_where_jax_traces():
+    """As in what ff.sweep builds: the data are known there, and so are the arrays that are made of them."""
+    made = []
+
+    def count(scale):
+        made.append(build(X, Y, client_id=CONTRARY))
+        return scale * made[-1].train.rows.shape[0]
+
+    assert jax.jit(count)(2.0) == 2 * build(X, Y, client_id=CONTRARY).train.rows.shape[0]
+    jax.tree.map(np.testing.assert_array_equal, made[0], build(X, Y, client_id=CONTRARY))
 
 
 def test_pytrees_and_regression_targets():
@@ -164,8 +279,6 @@ def test_the_store_is_a_copy():
     np.testing.assert_array_equal(data.x[0], first)
 
 
-X, Y = toy()
-IID = partition.iid(3)
 NAN = np.where(np.arange(120)[:, None] == 17, np.nan, X)
 
 
@@ -237,6 +350,48 @@ NAN = np.where(np.arange(120)[:, None] == 17, np.nan, X)
             "normalizer.scale must be fin",
         ),
         (lambda: build({"a": X}, Y, partition=IID, normalizer=Normalizer(0.0, 1.0)), "x to be one array"),
+        *[
+            (lambda leaf=leaf: build(leaf, np.zeros(20, int), client_id=np.arange(20) % 2), sentence)
+            for leaf, sentence in [
+                (
+                    PIXELS.reshape(20, -1),
+                    r"x holds bytes up to 25\d that are no images by their shape, \[20, 60\] .* for pixels "
+                    r"normalizer=ff.data.Normalizer\(0., 1 / 255\), .* as they are normalizer=None",
+                ),
+                (np.moveaxis(PIXELS, -1, 1), "channels last"),
+                ({"a": PIXELS.reshape(20, -1)}, r"x\['a'\] holds bytes .* divide it by 255 beforehand"),
+            ]
+        ],
+        (lambda: build(X, Y, client_id=Y, test_client_id=Y), r"it needs test=\(x_test, y_test\) beside it"),
+        (lambda: build(X, Y, partition=IID, test=(X, Y), test_client_id=Y), "it needs client_id= beside it"),
+        *[
+            (lambda who=who: build(X, Y, client_id=Y, test=(X, Y), test_client_id=who), sentence)
+            for who, sentence in [
+                (Y[1:], "test_client_id must have one entry per test example, 120, got 119"),
+                (
+                    Y.astype(str),
+                    "test_client_id must hold names of client_id, 0, 1, 2, ..., got '.' for test example 0",
+                ),
+                (np.where(np.arange(120) == 9, 4, Y), "got 4 for test example 9"),
+                (np.where(np.arange(120) == 9, np.nan, Y), "got nan for test example 9"),
+                (Y[:, None], "test_client_id must be a list of names"),
+                (7, "test_client_id must be a list of names"),
+            ]
+        ],
+        (
+            lambda: build(X, Y, client_id=Y, test=(X, Y / 2), test_client_id=Y),
+            r"y_test must have labels like those of y, int32\[\] each, got float64\[\]",
+        ),
+        (lambda: build(X, Y / 2, client_id=Y, test=(X, Y)), "client_id= and test_client_id="),
+        *[
+            (lambda make=make: jax.eval_shape(make, X), "must hold numbers that are known, got what JAX traces")
+            for make in (
+                lambda x: build(x, Y, partition=IID).x,
+                lambda x: build([x, x], [0, 1], partition=IID).x,
+                lambda x: build(X, x[:, 0], partition=IID).x,
+                lambda x: build(X, Y, partition=IID, normalizer=Normalizer(x[0], 1.0)).x,
+            )
+        ],
     ],
 )
 @pytest.mark.filterwarnings("ignore:divide by zero")

@@ -334,6 +334,38 @@ def shifted(p, data=DATA):
     )
 
 
+@pytest.mark.parametrize("side_by_side", [None, 1])
+def test_build_may_make_its_data(side_by_side):
+    """Also under the trace, where the floats are no numbers."""
+    x, y = np.array(DATA.x), np.array(DATA.y)
+
+    def with_its_data(lr, kind=0):
+        data = ff.FederatedData.from_arrays(x, y, partition=ff.partition.dirichlet(3, 0.5), seed=kind)
+        return ff.simulation(
+            toy.linear, data, aggregator=ff.fedavg(), trainer=ff.local_sgd(optax.sgd(lr), steps=2, batch_size=4)
+        )
+
+    grid = {"lr": [0.1, 0.3], "kind": [0, 1]}
+    swept = ff.sweep(with_its_data, grid, rounds=4, eval_every=2, side_by_side=side_by_side)
+    for point, (history,) in zip(swept.points, swept.histories):
+        alone = ff.run(with_its_data(**point), 0, 4, eval_every=2)[1]
+        assert_allclose(history.loss, alone.loss, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda p: ff.partition.dirichlet(3, p), lambda p: ff.partition.log_normal(3, p, 1)]
+)
+def test_a_float_that_deals_the_data_is_refused(make):
+    """Though there is but one value of it, and the data are alike at both ends."""
+
+    def dealt(p):
+        data = ff.FederatedData.from_arrays(np.array(DATA.x), np.array(DATA.y), partition=make(p), split=(1, 0, 0))
+        return ff.simulation(toy.linear, data, aggregator=ff.fedavg(), trainer=toy.FULL, evaluate=("train",))
+
+    with pytest.raises(ValueError, match=r"must be a number that is known when the data are made, got .*sweep"):
+        ff.sweep(dealt, {"p": [0.5]}, rounds=2)
+
+
 def test_a_float_that_changes_the_data_is_refused_a_word_is_not():
     with pytest.raises(ValueError, match="points that differ in floats the same data, got others at p=2: take"):
         ff.sweep(shifted, {"p": [0.0, 2.0]}, rounds=2)

@@ -287,6 +287,65 @@ def test_a_wrong_number_is_one_sentence(settings, sentence):
         sgd(**settings)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "got"),
+    [
+        (lambda r: 1.0 if r < 300 else 0.5, "<lambda>: Attempted boolean conversion of traced array .*"),
+        (lambda r: [1.0, 0.5][r], "<lambda>: .*"),
+        (lambda r: np.ones(10)[r], "<lambda>: .*"),
+        (lambda r: float(r), "<lambda>: .*"),
+        (lambda: 1.0, "<lambda>: .*takes 0 positional arguments but 1 was given"),
+        (lambda r: jnp.ones(2), r"float32\[2\]"),
+        (lambda r: jnp.ones(1) * r, r"float32\[1\]"),
+        (lambda r: r > 3, r"bool\[\]"),
+        (lambda r: 1j * r, r"complex64\[\]"),
+        (lambda r: None, "NoneType"),
+        (lambda r: "no", "str"),
+        (optax.sgd(0.1).init, ".*"),
+    ],
+)
+def test_a_schedule_that_is_no_traced_number_is_one_sentence(schedule, got):
+    with pytest.raises(
+        ValueError,
+        match=r"^schedule must be a function of the round, i32\[\], to one number, computed by JAX, "
+        rf"such as jnp.where\(r < 300, 1., .5\) in the place of an if, got {got}$",
+    ):
+        sgd(batch_size=3, schedule=schedule)
+
+
+@pytest.mark.parametrize(
+    ("limit", "got"),
+    [
+        (lambda key, r, i: 3.0, r"float32\[\]"),
+        (lambda key, r, i: jax.random.uniform(key) * 9, r"float32\[\]"),
+        (lambda key, r, i: r > 2, r"bool\[\]"),
+        (lambda key, r, i: jnp.array([1, 2]), r"int32\[2\]"),
+        (lambda key, r, i: 3 if i < 2 else 9, "<lambda>: Attempted boolean conversion of traced array .*"),
+        (lambda r: 3, "<lambda>: .*takes 1 positional argument but 3 were given"),
+        (lambda key, r, i: None, "NoneType"),
+    ],
+)
+def test_a_limit_that_is_no_traced_whole_number_is_one_sentence(limit, got):
+    with pytest.raises(
+        ValueError,
+        match=r"^limit must be a function \(key, round i32\[\], id i32\[\]\) to one whole number, computed by JAX, "
+        rf"such as jnp.where\(id < 5, 1, 20\) in the place of an if, got {got}$",
+    ):
+        sgd(batch_size=3, limit=limit)
+
+
+def test_a_schedule_that_replaces_a_right_one_is_one_sentence_too(store):
+    for field, function in (("schedule", lambda r: jnp.ones(2)), ("limit", lambda key, r, i: 1.5)):
+        with pytest.raises(ValueError, match=f"^{field} must be a function"):
+            train(sgd(batch_size=3)._replace(**{field: function}), store, 6)
+
+
+@pytest.mark.parametrize("limit", [lambda key, r, i: 2, lambda key, r, i: np.int64(2), lambda *_: jnp.uint8(2)])
+def test_a_limit_may_be_any_whole_number(store, limit):
+    limited, _ = train(ff.local_sgd(SGD, epochs=3, batch_size=100, limit=limit), store, 6)
+    close(limited, train(ff.local_sgd(SGD, epochs=2, batch_size=100), store, 6)[0], rtol=1e-12)
+
+
 @pytest.mark.parametrize("optimizer", [0.1, "sgd", optax.sgd])
 def test_an_optimiser_that_is_not_optax_is_one_sentence(optimizer):
     with pytest.raises(

@@ -402,6 +402,15 @@ WRONG = [
     (lambda: ff.availability.trace([[2, 0]]), "present must be bool[T, N] with at least one row, got int64[1, 2]"),
     (lambda: ff.availability.by_size(DATA, 0.5, 2), "largest must be in [0, 1], got 2"),
     (lambda: ff.availability.by_label(DATA, -1, 0, 1), "label must be at least 0, got -1"),
+    (
+        lambda: ff.availability.by_label(DATA._replace(y=jnp.zeros((len(DATA.y), 3))), 1, 0, 1),
+        "one class label per example, y i32[E], got float32[36, 3]",
+    ),
+    (
+        lambda: ff.availability.by_label(DATA._replace(y=jnp.zeros((len(DATA.y), 3), int)), 1, 0, 1),
+        "one class label per example",
+    ),
+    (lambda: ff.availability.by_label(DATA._replace(y=DATA.y / 2), 1, 0, 1), "one class label per example"),
     (lambda: ff.faults.some(10, 1.5), "share must be in [0, 1], got 1.5"),
     (lambda: ff.faults.inflate_loss([1, 2]), "who must be bool[N], such as ff.faults.some(n, .2), got int64[2]"),
     (lambda: ff.faults.inflate_loss(LIARS, -1), "factor must be at least 0, got -1"),

@@ -36,7 +36,7 @@ def dirichlet(
 
     Args:
       n_clients: N.
-      alpha: concentration, above 0; a number of Python's or NumPy's.
+      alpha: concentration, above 0.
       convention: which of the three laws.
       min_size: smallest client, in examples; read by ``"class"`` alone.
 

@@ -1,14 +1,47 @@
 """Natural clients: every example comes with the name of its client."""
 
 from collections.abc import Hashable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_fair.data.partition.dealing import Partition
+
+class Natural(NamedTuple):
+    """The partition that :func:`by_client` makes; it remembers the clients' names."""
+
+    names: list[Any]
+    """[N], sorted."""
+    of_row: np.ndarray
+    """i64[E]: the number of each example's client."""
+
+    def __call__(self, labels: np.ndarray, seed: int) -> list[np.ndarray]:
+        """The rows of every client, in their order."""
+        if len(labels) != len(self.of_row):
+            raise ValueError(f"client_id must have one entry per example, {len(labels)}, got {len(self.of_row)}")
+        sizes = np.bincount(self.of_row, minlength=len(self.names))
+        return np.split(np.argsort(self.of_row, kind="stable"), np.cumsum(sizes)[:-1])
+
+    def numbers(self, client_id: Any, name: str) -> np.ndarray:
+        """i64[E']: the numbers of the clients named ``client_id``; ValueError for a name that is none of theirs."""
+        rank = {known: k for k, known in enumerate(self.names)}
+        try:
+            plain = _plain(client_id)
+            listed = list(client_id) if plain is None else plain.tolist()
+            found = [rank.get(known, -1) for known in listed]
+        except TypeError as error:
+            raise ValueError(
+                f"{name} must be a list of names of client_id, got {type(client_id).__name__}: {error}"
+            ) from None
+        if -1 in found:
+            first = found.index(-1)
+            some = ", ".join(map(repr, self.names[:3])) + ", ..." * (len(self.names) > 3)
+            raise ValueError(
+                f"{name} must hold names of client_id, {some}, got {listed[first]!r} for test example {first}"
+            )
+        return np.array(found, np.int64)
 
 
-def by_client(client_id: Iterable[Hashable]) -> Partition:
+def by_client(client_id: Iterable[Hashable]) -> Natural:
     """Natural clients: example i belongs to the client named ``client_id[i]``.
 
     Args:
@@ -21,25 +54,17 @@ def by_client(client_id: Iterable[Hashable]) -> Partition:
     >>> [rows.tolist() for rows in by_client(["north", "east", "north"])(np.zeros(3, int), seed=0)]
     [[1], [0, 2]]
     """
-    of_row, n_clients = _number(client_id)
-
-    def apply(labels: np.ndarray, seed: int) -> list[np.ndarray]:
-        if len(labels) != len(of_row):
-            raise ValueError(f"client_id must have one entry per example, {len(labels)}, got {len(of_row)}")
-        sizes = np.bincount(of_row, minlength=n_clients)
-        return np.split(np.argsort(of_row, kind="stable"), np.cumsum(sizes)[:-1])
-
-    return apply
+    return _number(client_id)
 
 
-def _number(client_id: Any) -> tuple[np.ndarray, int]:
-    """Map client names to 0, ..., N - 1 in sorted order; return the number of each example, and N."""
-    names = np.asarray(client_id) if hasattr(client_id, "__array__") else np.asarray(None)
-    if names.ndim == 1 and names.dtype.kind in "iubUSf":
+def _number(client_id: Any) -> Natural:
+    """Map client names to 0, ..., N - 1 in sorted order."""
+    names = _plain(client_id)
+    if names is not None:
         if names.dtype.kind == "f" and np.isnan(names).any():
             raise ValueError(f"client_id holds NaN, first for example {int(np.isnan(names).argmax())}")
         known, of_row = np.unique(names, return_inverse=True)
-        return of_row, len(known)
+        return Natural(known.tolist(), of_row)
     try:
         listed = list(client_id)
         rank = {name: k for k, name in enumerate(sorted(set(listed)))}
@@ -47,4 +72,10 @@ def _number(client_id: Any) -> tuple[np.ndarray, int]:
         raise ValueError(f"client_id must be a list of names that can be hashed and sorted: {error}") from None
     if any(name != name for name in rank):
         raise ValueError("client_id holds NaN")
-    return np.fromiter((rank[name] for name in listed), np.int64, len(listed)), len(rank)
+    return Natural([*rank], np.fromiter((rank[name] for name in listed), np.int64, len(listed)))
+
+
+def _plain(client_id: Any) -> np.ndarray | None:
+    """A vector of numbers or strings as it is; None for anything else, whose names are Python's objects."""
+    names = np.asarray(client_id) if hasattr(client_id, "__array__") else np.asarray(None)
+    return names if names.ndim == 1 and names.dtype.kind in "iubUSf" else None

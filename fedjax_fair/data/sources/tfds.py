@@ -110,6 +110,7 @@ def _three_clothes(data: Data, seed: int, split: Sequence[float] | None) -> Fede
         seed=seed,
         split=(1.0, 0.0, 0.0) if split is None else split,
         test=(x_test[keep_test], label_test),
+        test_client_id=label_test,
         normalizer=normalizer,
     )
 
