@@ -206,6 +206,9 @@ class Simulation(NamedTuple):
     """``state -> params``: the model to evaluate; the last iterate unless the user asked for another."""
     data: Any
     """The :class:`~fedjax_fair.data.FederatedData` that ``step`` and ``evaluate`` expect."""
+    check: Callable[[Any], None] | None = None
+    """``data -> None``: ValueError for other data than ``step`` and ``evaluate`` are made for; ``run`` and
+    ``sweep`` ask it."""
 
 
 def as_method(rule: "Aggregator | Method") -> Method:

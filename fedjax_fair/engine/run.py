@@ -155,6 +155,8 @@ def _check_start(sim: Any, key: Any, state: Any, on_chunk: Any) -> None:
         raise ValueError(f"sim must be an ff.simulation(...), got {type(sim).__name__}")
     if on_chunk is not None and not callable(on_chunk):
         raise ValueError(f"on_chunk must be a function of the state and the history, got {on_chunk!r}")
+    if sim.check is not None:
+        sim.check(sim.data)
 
 
 def warn_if_unused(history: History) -> None:

@@ -14,9 +14,11 @@ from jax.sharding import Mesh
 from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine import checks
+from fedjax_fair.engine.alone import check_objective
 from fedjax_fair.engine.blocks import choose_block, choose_interleaved
 from fedjax_fair.engine.components import Components
 from fedjax_fair.engine.devices import as_mesh, everywhere, part, replicate
+from fedjax_fair.engine.fit import check_fit, check_other, check_parameters
 from fedjax_fair.engine.round import play_round
 from fedjax_fair.engine.signals import PerExample, choose_eval_batch, every_client, scoring
 from fedjax_fair.engine.training import cohort_training, local_work
@@ -56,7 +58,7 @@ def simulation(
     available: Available | PerClient = always,
     faults: Sequence[Fault] = (),
     loss: PerExample = losses.softmax_cross_entropy,
-    metric: PerExample = losses.accuracy,
+    metric: PerExample | None = None,
     evaluate: Sequence[str] = ("test",),
     deploy: Callable[[SimState], Params] | None = None,
     client_block: int | str | None = "auto",
@@ -85,8 +87,10 @@ def simulation(
       available: who can take part in which round, such as ``ff.availability.bernoulli(.8)``; everybody by default.
         A selected client that is absent sends nothing, and to a probe answers NaN.
       faults: clients that lie or fail, such as ``[ff.faults.inflate_loss(liars)]``.
-      loss: per-example loss ``(outputs, y) -> f[B]``.
-      metric: per-example metric, likewise; reported as accuracy.
+      loss: per-example loss ``(outputs, y) -> f[B]``: an example's own, whatever is beside it in a batch.
+      metric: per-example metric, likewise; reported as accuracy. By default ``ff.losses.accuracy``, or
+        ``ff.losses.binary_accuracy`` where a model has one output and the loss goes by its sign, as
+        ``sigmoid_cross_entropy`` does.
       evaluate: the splits that ``sim.evaluate`` scores, the first being the one that the history leads with.
       deploy: the model to evaluate, of a state; the last iterate by default, ``ff.averaged`` for the mean of all.
       client_block: how many clients train side by side, vmapped: None for all, 1 for one after another, or a number
@@ -115,7 +119,8 @@ def simulation(
     train, local_loss = local_work(net, method, trainer, loss)
     example, shapes = shapes_of(net, data)
     eval_batch = choose_eval_batch(eval_batch, shapes)
-    checks.check_outputs(net, shapes, data, loss, metric)
+    metric = check_fit(net, shapes, data, loss, metric)
+    check_objective(local_loss, train, shapes, data.sizes)
     checks.check_weigh(method.aggregator, data.n_clients, selector.cohort, shapes)
     server = server_of(method, server_optimizer, data, selector, shapes)
     count = part(selector.cohort, mesh)
@@ -140,19 +145,21 @@ def simulation(
     )
     step = everywhere(functools.partial(play_round, parts), mesh)
     evaluation = everywhere(evaluator(scoring(net, metric, loss), splits, eval_batch, mesh), mesh)
+    placed = replicate(data, mesh)
     return Simulation(
         initializer(net, method, server, selector, data, mesh),
         computing(precision, step),
         computing(precision, evaluation),
         deploy or _last_iterate,
-        replicate(data, mesh),
+        placed,
+        functools.partial(check_other, (data, placed), net, shapes, loss, metric, splits),
     )
 
 
 def shapes_of(net: Model, data: FederatedData) -> tuple[Any, Params]:
     """One example and the model's parameters, by their shapes alone."""
     example = jax.eval_shape(lambda: data.take(jnp.zeros((1,), jnp.int32))[0])
-    return example, jax.eval_shape(net.init, jax.random.key(0), example)
+    return example, check_parameters(jax.eval_shape(net.init, jax.random.key(0), example))
 
 
 def server_of(
