@@ -215,6 +215,9 @@ class Simulation(NamedTuple):
     """bool[N]: clients that ``faults`` name, of whom nothing is expected; None for nobody."""
     metric: Any = None
     """The :class:`~fedjax_fair.Metric` of ``evaluate``; None for an accuracy."""
+    check: Callable[[Any], None] | None = None
+    """``data -> None``: ValueError for other data than ``step`` and ``evaluate`` are made for; ``run`` and
+    ``sweep`` ask it."""
 
 
 def as_method(rule: "Aggregator | Method") -> Method:

@@ -159,6 +159,8 @@ def _check_start(sim: Any, key: Any, state: Any, on_chunk: Any) -> None:
         raise ValueError(f"sim must be an ff.simulation(...), got {type(sim).__name__}")
     if on_chunk is not None and not callable(on_chunk):
         raise ValueError(f"on_chunk must be a function of the state and the history, got {on_chunk!r}")
+    if sim.check is not None:
+        sim.check(sim.data)
 
 
 def check_keeping(checkpoint: Any, every: int | None, gap: int, chunk: int | None) -> int | None:

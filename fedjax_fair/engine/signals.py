@@ -6,7 +6,8 @@ a ``mesh`` every device does its share; for use inside :func:`fedjax_fair.engine
 """
 
 import functools
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -17,9 +18,10 @@ from jax.sharding import Mesh
 from fedjax_fair.checks import check_count
 from fedjax_fair.data import FederatedData, Split
 from fedjax_fair.engine.devices import gather, share, shared_out
+from fedjax_fair.engine.failures import unless_dead
 from fedjax_fair.models import Model
 from fedjax_fair.numerics.model_size import is_small
-from fedjax_fair.types import Key, Params
+from fedjax_fair.types import Evaluation, Key, Params
 
 PIECE = 256
 PerExample = Callable[[Array, Array], Array]
@@ -159,3 +161,19 @@ def choose_eval_batch(eval_batch: int | None, params: Params) -> int:
     if eval_batch is not None:
         return check_count("eval_batch", eval_batch)
     return 4096 if is_small(params) else 512
+
+
+def evaluator(
+    scores: Any, splits: Sequence[str], eval_batch: int, mesh: Mesh | None
+) -> Callable[[Params, FederatedData], dict[str, Evaluation]]:
+    """``(params, data) -> every client's metric and loss on each of the splits``."""
+
+    def evaluation(params: Params, data: FederatedData) -> dict[str, Evaluation]:
+        def judge(split: str) -> Evaluation:
+            means = every_client(scores, params, data, getattr(data, split), eval_batch, mesh)
+            return unless_dead(Evaluation(*means), params)
+
+        # JAX sorts the keys of a plain dict, and the history leads with the first split.
+        return OrderedDict((split, judge(split)) for split in splits)
+
+    return evaluation

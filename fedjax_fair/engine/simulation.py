@@ -1,7 +1,6 @@
 """A federation put together: everything checked, then rounds and evaluations as pure functions."""
 
 import functools
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar, get_args
 
@@ -14,14 +13,15 @@ from jax.sharding import Mesh
 from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine import checks
+from fedjax_fair.engine.alone import check_objective
 from fedjax_fair.engine.blocks import choose_block, choose_interleaved
 from fedjax_fair.engine.components import Components
 from fedjax_fair.engine.descent import check_server
 from fedjax_fair.engine.devices import as_mesh, everywhere, part, replicate
-from fedjax_fair.engine.failures import unless_dead
+from fedjax_fair.engine.fit import check_fit, check_other, check_parameters
 from fedjax_fair.engine.restarts import check_local
 from fedjax_fair.engine.round import play_round
-from fedjax_fair.engine.signals import PerExample, choose_eval_batch, every_client, scoring
+from fedjax_fair.engine.signals import PerExample, choose_eval_batch, evaluator, scoring
 from fedjax_fair.engine.training import cohort_training, local_work
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.models import Model, as_model, losses
@@ -33,7 +33,6 @@ from fedjax_fair.robustness.faults import Fault, check_faults
 from fedjax_fair.selectors import uniform
 from fedjax_fair.types import (
     Aggregator,
-    Evaluation,
     Info,
     Key,
     Method,
@@ -62,7 +61,7 @@ def simulation(
     available: Available | PerClient = always,
     faults: Sequence[Fault] = (),
     loss: PerExample = losses.softmax_cross_entropy,
-    metric: PerExample | Metric = losses.accuracy,
+    metric: PerExample | Metric | None = None,
     evaluate: Sequence[str] = ("test",),
     deploy: Callable[[SimState], Params] | None = None,
     client_block: int | str | None = "auto",
@@ -91,9 +90,11 @@ def simulation(
       available: who can take part in which round, such as ``ff.availability.bernoulli(.8)``; everybody by default.
         A selected client that is absent sends nothing, and to a probe answers NaN.
       faults: clients that lie or fail, such as ``[ff.faults.inflate_loss(liars)]``.
-      loss: per-example loss ``(outputs, y) -> f[B]``.
+      loss: per-example loss ``(outputs, y) -> f[B]``: an example's own, whatever is beside it in a batch.
       metric: per-example metric, likewise, reported as accuracy: from 0 to 1, higher is better.
-        An ``ff.Metric`` of one says what else it is; of a loss, ``ff.losses.squared_error``, lower is better.
+        An ``ff.Metric`` of one says what else it is; of a loss, ``ff.losses.squared_error``, lower is better. By
+        default ``ff.losses.accuracy``, or ``ff.losses.binary_accuracy`` where a model has one output and the loss
+        goes by its sign, as ``sigmoid_cross_entropy`` does.
       evaluate: the splits that ``sim.evaluate`` scores, the first being the one that the history leads with.
       deploy: the model to evaluate, of a state; the last iterate by default, ``ff.averaged`` for the mean of all.
       client_block: how many clients train side by side, vmapped: None for all, 1 for one after another, or a number
@@ -112,7 +113,7 @@ def simulation(
     Raises:
       ValueError: an argument that does not fit, before anything expensive starts.
     """
-    kind, metric = as_metric(metric, loss)
+    kind, metric = (None, None) if metric is None else as_metric(metric, loss)
     checks.check_types(data, server_optimizer, loss, metric, deploy)
     mesh, net, method = as_mesh(devices), as_model(model), as_method(aggregator)
     selector = uniform(data.n_clients) if selector is None else selector
@@ -123,7 +124,9 @@ def simulation(
     train, local_loss = local_work(net, method, trainer, loss)
     example, shapes = shapes_of(net, data)
     eval_batch = choose_eval_batch(eval_batch, shapes)
-    checks.check_outputs(net, shapes, data, loss, metric)
+    metric = check_fit(net, shapes, data, loss, metric)
+    kind = as_metric(metric, loss)[0] if kind is None else kind
+    check_objective(local_loss, train, shapes, data.sizes)
     check_local(train, shapes, data.sizes)
     checks.check_weigh(method.aggregator, data.n_clients, selector.cohort, shapes)
     server = server_of(method, server_optimizer, data, selector, shapes)
@@ -152,22 +155,24 @@ def simulation(
         return play_round(parts, state, data)
 
     evaluation = everywhere(evaluator(scoring(net, metric, loss), splits, eval_batch, mesh), mesh)
+    placed = replicate(data, mesh)
     return Simulation(
         initializer(net, example, method, server, selector, data, mesh),
         computing(precision, everywhere(step, mesh)),
         computing(precision, evaluation),
         deploy or _last_iterate,
-        replicate(data, mesh),
+        placed,
         method.aggregator.positive_losses and not {"loss", "train_loss"}.isdisjoint(parts.reads),
         np.any([fault.who for fault in faults], axis=0) if faults else None,
         kind,
+        functools.partial(check_other, (data, placed), net, shapes, loss, metric, splits),
     )
 
 
 def shapes_of(net: Model, data: FederatedData) -> tuple[Any, Params]:
     """One example and the model's parameters, by their shapes alone."""
     example = jax.eval_shape(lambda: data.take(jnp.zeros((1,), jnp.int32))[0])
-    return example, jax.eval_shape(net.init, jax.random.key(0), example)
+    return example, check_parameters(jax.eval_shape(net.init, jax.random.key(0), example))
 
 
 def server_of(
@@ -226,22 +231,6 @@ def initializer(
         return replicate(start, mesh)
 
     return init
-
-
-def evaluator(
-    scores: Any, splits: Sequence[str], eval_batch: int, mesh: Mesh | None
-) -> Callable[[Params, FederatedData], dict[str, Evaluation]]:
-    """``(params, data) -> every client's metric and loss on each of the splits``."""
-
-    def evaluation(params: Params, data: FederatedData) -> dict[str, Evaluation]:
-        def judge(split: str) -> Evaluation:
-            means = every_client(scores, params, data, getattr(data, split), eval_batch, mesh)
-            return unless_dead(Evaluation(*means), params)
-
-        # JAX sorts the keys of a plain dict, and the history leads with the first split.
-        return OrderedDict((split, judge(split)) for split in splits)
-
-    return evaluation
 
 
 def computing(precision: str, function: F) -> F:

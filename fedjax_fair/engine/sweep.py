@@ -140,6 +140,8 @@ def _check_build(build: Build, axes: Mapping[str, list[Any]], swept: Sequence[st
         sim = build(**point)
         if not isinstance(sim, Simulation):
             raise ValueError(f"build must return an ff.simulation(...), got {type(sim).__name__}")
+        if sim.check is not None:
+            sim.check(sim.data)
         if mesh is not None and len(jax.tree.leaves(sim.data)[0].devices()) > 1:
             raise ValueError("devices share out the sweep's runs, or build's clients, got both")
         static = tuple(value for name, value in point.items() if name not in swept)

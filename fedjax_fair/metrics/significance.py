@@ -38,8 +38,8 @@ def paired(values: ArrayLike, baseline: ArrayLike, confidence: float = 0.95, pow
     """``values - baseline``, replicate by replicate: f[R] each.
 
     Differences that all agree, to float32's rounding, have no spread to judge by: where they are 0 the interval is
-    0 and p is 1, else all but the mean is NaN. A value that is not finite makes all of it NaN: a run that failed has
-    no difference to anything. Interval and p take the differences for about normal.
+    0 and p is 1, else all but the mean is NaN. A value that is not finite makes all of it NaN: a run that failed
+    has no difference to anything. Interval and p take the differences for about normal.
 
     Args:
       values: one number per replicate.

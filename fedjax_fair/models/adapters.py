@@ -1,11 +1,16 @@
 """One door for any model of the user's: a flax module, linen or nnx, or an ``(init, apply)`` pair."""
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
+from fedjax_fair.models.call_arguments import arguments_of, check_switches, flags, is_switch, takes_key
 from fedjax_fair.models.flax_modules import Model, from_linen, from_nnx
 from fedjax_fair.models.stock import cnn, logistic_regression, mlp
 
@@ -13,14 +18,19 @@ from fedjax_fair.models.stock import cnn, logistic_regression, mlp
 def as_model(model: Any) -> Model:
     """Take a linen module, a factory ``rngs -> nnx.Module``, or an ``(init, apply)`` pair.
 
-    * linen: dropout draws from the rng collection "dropout"; a ``train``, ``training``, ``is_training`` or
-      ``deterministic`` argument of ``__call__`` is set by the engine;
+    * linen: dropout draws from the rng collection "dropout";
     * nnx: the factory (the class itself, where it takes nothing but ``rngs``) is called for every seed; an
-      instance is accepted too, and then every seed starts from its weights;
-    * a pair: ``init(key, x) -> params`` and ``apply(params, x)`` or ``apply(params, x, key)``.
+      instance is accepted too, and then every seed starts from its weights. An argument ``rngs`` of ``__call__`` is
+      given in training;
+    * a pair: ``init(key, x) -> params`` and ``apply(params, x)`` or ``apply(params, x, key)``, whose key is None in
+      evaluations. A Python float among the parameters becomes an array.
+
+    A ``train``, ``training``, ``is_training`` or ``deterministic`` argument of a module's ``__call__`` is set by
+    the engine.
 
     Raises:
-      ValueError: anything else; a linen module with a switch of another name, which nobody would set.
+      ValueError: anything else; a switch or a key of another name, which nobody would set; variables of a
+        module that are no parameters.
     """
     if isinstance(model, Model):
         return model
@@ -29,12 +39,7 @@ def as_model(model: Any) -> Model:
     if isinstance(model, nnx.Module):
         return from_nnx(lambda rngs: nnx.clone(model))  # a copy: tracing must not touch the user's
     if isinstance(model, tuple) and len(model) == 2 and all(map(callable, model)):
-        init, apply = model
-        parameters = inspect.signature(apply).parameters
-        required = [p for p in parameters.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
-        if "key" in parameters or len(required) >= 3:
-            return Model(init, apply)
-        return Model(init, lambda params, x, key: apply(params, x))
+        return from_pair(*model)
     if model in (logistic_regression, mlp, cnn):
         raise ValueError(f"model must be a model, got the factory {model.__name__}: call it")
     if isinstance(model, type) and issubclass(model, nn.Module):
@@ -45,3 +50,48 @@ def as_model(model: Any) -> Model:
         "model must be a flax module (linen, or a function rngs -> nnx.Module) or an (init, apply) pair, "
         f"got {type(model).__name__}"
     )
+
+
+def from_pair(init: Callable, apply: Callable) -> Model:
+    """An ``(init, apply)`` pair as a model; ValueError for arguments of ``apply`` that nobody would set."""
+    arguments = arguments_of(apply)
+    names = list(arguments)
+    module = getattr(apply, "__self__", None)
+    if isinstance(module, nn.Module):  # (module.init, module.apply): its own switches would stay at their defaults
+        if set(flags(True)).intersection(check_switches(type(module))):
+            raise ValueError(
+                "model must be the module itself where its __call__ says whether it trains, got its pair"
+            )
+        return Model(_as_arrays(init), lambda params, x, key: apply(params, x))
+    required = [
+        p for p in arguments.values() if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.KEYWORD_ONLY)
+    ]
+    by_name, in_place = "key" in arguments, len(required) >= 3
+    for place, name in enumerate(names[1:], 1):
+        key = by_name and name == "key" and (place == 2 or arguments[name].kind is inspect.Parameter.KEYWORD_ONLY)
+        third = place == 2 and in_place and not is_switch(name, arguments[name])
+        if key or (third and not by_name):
+            continue
+        if is_switch(name, arguments[name]) or takes_key(name, arguments):
+            raise ValueError(
+                f"model's apply must be (params, x) or (params, x, key), whose key is None in evaluations, "
+                f"got an argument {name}"
+            )
+    if by_name and arguments["key"].kind is inspect.Parameter.KEYWORD_ONLY:
+        return Model(_as_arrays(init), lambda params, x, key: apply(params, x, key=key))
+    if by_name or in_place:
+        return Model(_as_arrays(init), apply)
+    return Model(_as_arrays(init), lambda params, x, key: apply(params, x))
+
+
+def _as_arrays(init: Callable) -> Callable:
+    """``init`` with arrays in the place of Python's floats and of NumPy's arrays, which are in no type of JAX's."""
+
+    def array(leaf: Any) -> Any:
+        if isinstance(leaf, float | np.ndarray | np.generic):
+            return jnp.asarray(leaf, jnp.result_type(float) if isinstance(leaf, float) else None)
+        if not isinstance(leaf, jax.Array | int):
+            raise ValueError(f"model's init must return a pytree of arrays, got a {type(leaf).__name__} among them")
+        return leaf
+
+    return lambda key, x: jax.tree.map(array, init(key, x))

@@ -1,14 +1,18 @@
 """Flax modules as the engine's models: linen and nnx, their switches for training, their keys."""
 
-import inspect
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from flax import nnx
+from flax.errors import InvalidRngError
 from jax import Array
 
+from fedjax_fair.models.call_arguments import check_switches, flags
+from fedjax_fair.reads import used_inputs
 from fedjax_fair.types import Key, Params
 
 
@@ -28,23 +32,11 @@ def _refuse(collections: str) -> ValueError:
     )
 
 
-SWITCHES = {"train", "training", "deterministic", "eval", "evaluate", "evaluation", "inference"}
-"""Words in the name of an argument that says whether a module trains."""
-
-
 def from_linen(module: nn.Module) -> Model:
     """A linen module as a model; ValueError for collections beside the parameters, or a switch of another name."""
-    arguments = inspect.signature(type(module).__call__).parameters
-
-    def flags(training: bool) -> dict[str, bool]:
-        return {"train": training, "training": training, "is_training": training, "deterministic": not training}
-
-    for name, argument in arguments.items():  # left at its default, dropout would never be on, or never off
-        says = SWITCHES.intersection(name.lower().split("_")) and isinstance(argument.default, bool | None | type)
-        if says and name not in flags(True):
-            raise ValueError(
-                f"model's __call__ must say whether it trains by one of {', '.join(flags(True))}, got {name}"
-            )
+    arguments = check_switches(type(module))
+    for layer in module.layers if isinstance(module, nn.Sequential) else ():
+        _check_layer(layer)
 
     def mode(training: bool) -> dict[str, bool]:
         return {name: value for name, value in flags(training).items() if name in arguments}
@@ -58,9 +50,36 @@ def from_linen(module: nn.Module) -> Model:
 
     def apply(params: Params, x: Any, key: Key | None) -> Array:
         rngs = None if key is None else {"dropout": key}
-        return module.apply({"params": params}, x, rngs=rngs, **mode(key is not None))  # type: ignore
+        try:
+            return module.apply({"params": params}, x, rngs=rngs, **mode(key is not None))  # type: ignore
+        except InvalidRngError as error:
+            when = "an evaluation, which has no key" if key is None else "training, which has a key for dropout"
+            raise ValueError(
+                f'model must draw random numbers from the rng collection "dropout", and in training only, got '
+                f"{_collection(error)} in {when}"
+            ) from error
 
+    apply.module = module  # type: ignore[attr-defined]
     return Model(init, apply)
+
+
+def _check_layer(layer: Any) -> None:
+    """A layer is called with its inputs alone."""
+    own = type(layer).__module__.split(".")[0] != "flax"
+    if (
+        own
+        and isinstance(layer, nn.Module | nnx.Module)
+        and set(flags(True)).intersection(check_switches(type(layer)))
+    ):
+        raise ValueError(
+            f"model must have no layer in a Sequential that is told whether it trains, got {type(layer).__name__}: "
+            "call it in a module of your own, which is told by train"
+        )
+
+
+def _collection(error: Exception) -> str:
+    found = re.search(r'needs PRNG for ("[^"]*")', str(error))
+    return found[1] if found else "another"
 
 
 def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
@@ -72,11 +91,30 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
             raise ValueError(f"model must build an nnx.Module, but its factory returned {type(module).__name__}")
         if jax.tree.leaves(nnx.state(module, nnx.BatchStat)):
             raise _refuse("batch_stats")
+        others = nnx.to_flat_state(nnx.state(module, nnx.Not(nnx.Any(nnx.Param, nnx.RngState))))
+        kinds = sorted({type(leaf).__name__ for _, leaf in others if isinstance(leaf, nnx.Variable)})
+        if kinds:
+            raise ValueError(
+                f"model keeps variables of type {' and '.join(kinds)} besides its nnx.Param, which would be reset "
+                "in every pass; make them nnx.Param, or plain arrays if they never change"
+            )
         return module
+
+    def plain(key: Key) -> list[Any]:
+        """Arrays that are no variables."""
+        values = [list(vars(module).values()) for _, module in nnx.iter_modules(build(key))]
+        leaves = jax.tree.leaves(values, is_leaf=lambda value: isinstance(value, nnx.Variable | nnx.Module))
+        return [v for v in leaves if isinstance(v, Array) and jnp.issubdtype(v.dtype, jnp.number)]
 
     def init(key: Key, x: Any) -> Params:
         del x
-        return nnx.to_pure_dict(nnx.state(build(key), nnx.Param))
+        params = nnx.to_pure_dict(nnx.state(build(key), nnx.Param))
+        if any(used_inputs(jax.make_jaxpr(plain)(key).jaxpr)):
+            raise ValueError(
+                "model keeps arrays that are drawn from rngs but are no nnx.Param, so that every seed would have "
+                "the same; make them nnx.Param, or draw them from a key of their own"
+            )
+        return params
 
     def apply(params: Params, x: Any, key: Key | None) -> Array:
         # The skeleton's own weights are overwritten below; the compiler drops their initialisation.
@@ -84,11 +122,29 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
         state = nnx.state(module, nnx.Param)
         nnx.replace_by_pure_dict(state, params)
         nnx.update(module, state)
+        arguments = check_switches(type(module), ("rngs",))
+        for layer in module.layers if isinstance(module, nnx.Sequential) else ():
+            _check_layer(layer)
+        given: dict[str, Any] = {name: on for name, on in flags(key is not None).items() if name in arguments}
         if key is None:
             module.eval()
         else:
             module.train()
             nnx.reseed(module, default=key, dropout=key)
-        return module(x)
+            if "rngs" in arguments:
+                given["rngs"] = nnx.Rngs(key)
+        before = _drawn(module)
+        outputs = module(x, **given)
+        if key is None and any(old is not new for old, new in zip(before, _drawn(module))):
+            raise ValueError(
+                "model must draw random numbers in training only, got a module that draws some in an evaluation"
+            )
+        return outputs
 
     return Model(init, apply)
+
+
+def _drawn(module: nnx.Module) -> list[Any]:
+    """How much has been drawn from every stream: values that are replaced by others in every draw."""
+    flat = nnx.to_flat_state(nnx.state(module, nnx.RngCount))
+    return [count.get_value() for _, count in flat]

@@ -1,5 +1,7 @@
 """Per-example losses and metrics, ``(outputs [B, ...], y [B, ...]) -> f[B]``. A user's own has the same form."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -49,13 +51,13 @@ def _softmax_cross_entropy_jvp(primals: tuple, tangents: tuple) -> tuple[Array, 
 
 def sigmoid_cross_entropy(logits: Array, y: Array) -> Array:
     """Binary cross-entropy in nats; logits [B] or [B, 1], labels y [B] in {0, 1}."""
-    logits = logits.reshape(y.shape)
+    logits = _fitting("sigmoid_cross_entropy", logits, y)
     return optax.sigmoid_binary_cross_entropy(logits, y.astype(logits.dtype))
 
 
 def squared_error(outputs: Array, y: Array) -> Array:
     """``(outputs - y)^2``, in the targets' unit squared, summed over all axes but the first."""
-    errors = jnp.square(outputs.reshape(y.shape) - y.astype(outputs.dtype))
+    errors = jnp.square(_fitting("squared_error", outputs, y) - y.astype(outputs.dtype))
     return errors.reshape(errors.shape[0], -1).sum(axis=1)
 
 
@@ -73,5 +75,17 @@ def binary_accuracy(logits: Array, y: Array) -> Array:
 
     A NaN is an error, whatever the label: it is not above 0, and would pass for a 0.
     """
-    logits = logits.reshape(y.shape)
+    logits = _fitting("binary_accuracy", logits, y)
     return (((logits > 0) == (y > 0)) & ~jnp.isnan(logits)).astype(logits.dtype)
+
+
+def _fitting(name: str, outputs: Array, y: Array) -> Array:
+    """``outputs`` in the labels' shape; ValueError where more than axes of length 1, or flattening, differ."""
+    one, other = ([size for size in array.shape[1:] if size != 1] for array in (outputs, y))
+    flat = math.prod(one) == math.prod(other) and min(len(one), len(other)) == 1
+    if outputs.shape[:1] != y.shape[:1] or (one != other and not flat):
+        raise ValueError(
+            f"{name} needs one output for every label, such as [B] or [B, 1] for labels [B], got outputs "
+            f"{outputs.shape} and labels {y.shape}"
+        )
+    return outputs.reshape(y.shape)

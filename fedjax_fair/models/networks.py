@@ -10,6 +10,9 @@ from fedjax_fair.models.convolution import convolve
 from fedjax_fair.models.dense import Dense
 from fedjax_fair.models.pooling import convolve_and_pool
 
+CHANNELS = 4
+"""Up to so many rows of at least 16 pixels and 16 channels are channels of an image."""
+
 
 class MLP(nn.Module):
     """Flatten, then dense layers with ReLU between them."""
@@ -65,6 +68,12 @@ class CNN(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """x [B, H, W, C] or [B, H, W] -> logits [B, classes]."""
+        first, *others = x.shape[1:]
+        if x.ndim == 4 and (first < others[0] == others[1] or (first <= CHANNELS and min(others) >= 16)):
+            raise ValueError(
+                f"cnn needs images [H, W, C], channels last, got examples of shape {x.shape[1:]}: "
+                "np.moveaxis(x, 1, -1) moves the channels"
+            )
         if x.ndim == 3:
             x = x[..., None]
         smallest = 16 if self.padding == "VALID" else 4

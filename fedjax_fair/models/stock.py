@@ -61,6 +61,11 @@ def _stock(module: nn.Module) -> Model:
     return Model(partial(_draw, module=module), from_linen(module).apply)
 
 
+def is_stock(model: Model) -> bool:
+    """Whether it is one of these: then every example goes through it alone, and outputs are logits [B, classes]."""
+    return type(getattr(model.apply, "module", None)) in (MLP, CNN)
+
+
 @partial(once, static_argnames="module")
 def _draw(key: Key, x: Any, *, module: nn.Module) -> Params:
     """One program for all equal models; a user's module, which may read what changes, is drawn step by step."""

@@ -64,7 +64,7 @@ def refused(sentence):
         ({"selector": ff.size_proportional(9)}, "the cohort m must be from 1 to the 5 clients, got 9"),
         ({"server_optimizer": 1.0}, "server_optimizer must be an optax optimiser, such as optax.sgd(1.), got 1.0"),
         ({"loss": "mse"}, "loss must be a function of outputs and labels, got 'mse'"),
-        ({"metric": None}, "metric must be a function of outputs and labels, got None"),
+        ({"metric": 0.5}, "metric must be a function of outputs and labels, got 0.5"),
         ({"evaluate": ()}, "evaluate must be a non-empty list of splits, such as ('test',), got ()"),
         ({"evaluate": "test"}, "evaluate must be a non-empty list of splits, such as ('test',), got 'test'"),
         ({"evaluate": 5}, "evaluate must be a non-empty list of splits"),

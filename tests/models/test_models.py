@@ -346,3 +346,162 @@ def test_an_argument_that_is_no_such_switch_stays_at_its_default():
 def test_a_linen_class_is_refused_in_one_sentence():
     with pytest.raises(ValueError, match=r"^model must be a model, got the class Train: call it$"):
         as_model(Train)
+
+
+# Rows 5 and 7: nnx modules are told what linen's are, and nothing is left at its default in silence
+
+
+def switched(arguments, setting, base="nnx"):
+    """A module of this base on ones with dropout .5, whose __call__ has these arguments."""
+    names = {"nnx": nnx, "nn": nn, "jnp": jnp}
+    made = "def __init__(s, rngs): s.l, s.d = nnx.Linear(40, 40, rngs=rngs), nnx.Dropout(.5, rngs=rngs)"
+    ours, theirs = ("s.d", "s.l") if base == "nnx" else ("nn.Dropout(.5)", "nn.Dense(40)")
+    exec(
+        f"class M({base}.Module):\n"
+        + (f"    {made}\n" if base == "nnx" else "    @nn.compact\n")
+        + f"    def __call__(s, x{arguments}):\n"
+        f"        return {ours}(jnp.ones_like(x) + 0 * {theirs}(x), {setting})\n",
+        names,
+    )
+    return names["M"]
+
+
+@pytest.mark.parametrize("instance", [False, True])
+@pytest.mark.parametrize(
+    ("arguments", "setting"),
+    [
+        (", train=True", "deterministic=not train"),
+        (", train=False", "deterministic=not train"),
+        (", is_training", "deterministic=not is_training"),
+        (", *, training: bool = True", "deterministic=not training"),
+        (", deterministic=True", "deterministic=deterministic"),
+        (", rngs=None", "rngs=rngs"),
+    ],
+)
+def test_row_5_an_nnx_module_is_told_whether_it_trains(arguments, setting, instance):
+    module = switched(arguments, setting)
+    model = as_model(module(nnx.Rngs(0)) if instance else module)
+    params = model.init(KEY, ONES)
+    assert set(np.unique(model.apply(params, ONES, None))) == {1}
+    assert set(np.unique(model.apply(params, ONES, KEY))) == {0, 2}
+    assert not np.array_equal(model.apply(params, ONES, KEY), model.apply(params, ONES, OTHER))
+
+
+PARAMS = {"l": {"kernel": jnp.ones((40, 40)), "bias": jnp.ones(40)}}
+
+
+@pytest.mark.parametrize("base", ["nn", "nnx"])
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (", is_train=True", "is_train"),
+        (", mode='eval'", "mode"),
+        (", split: str = 'train'", "split"),
+        (", phase='test'", "phase"),
+        (", dropout=False", "dropout"),
+        (", use_dropout: bool = False, train=False", "use_dropout"),
+    ],
+)
+def test_row_5_a_switch_of_another_name_is_refused(arguments, name, base):
+    module = switched(arguments, "deterministic=True", base)
+    with pytest.raises(ValueError, match=rf"^model's __call__ must say [^\n]+, deterministic, got {name}"):
+        as_model(module if base == "nnx" else module()).apply(PARAMS, ONES, None)
+
+
+@pytest.mark.parametrize("base", ["nn", "nnx"])
+@pytest.mark.parametrize("name", ["rng", "key", "dropout_rng"])
+def test_row_5_a_key_that_nobody_would_give_is_refused(name, base):
+    module = switched(f", {name}=None", "deterministic=True", base)
+    with pytest.raises(
+        ValueError, match=rf"^model's __call__ must draw from flax's own keys[^\n]+ argument {name} "
+    ):
+        as_model(module if base == "nnx" else module()).apply(PARAMS, ONES, None)
+
+
+def test_row_5_dropout_that_is_always_on_is_refused():
+    nnx_model = as_model(switched("", "deterministic=False"))
+    linen = as_model(switched("", "deterministic=False", "nn")())
+    with pytest.raises(ValueError, match=r"^model must draw random numbers in training only"):
+        nnx_model.apply(nnx_model.init(KEY, ONES), ONES, None)
+    with pytest.raises(ValueError, match=r'in training only, got "dropout" in an evaluation, which has no key$'):
+        linen.apply({"Dense_0": {"kernel": jnp.ones((40, 40)), "bias": jnp.ones(40)}}, ONES, None)
+
+
+@pytest.mark.parametrize(
+    ("apply", "name"),
+    [
+        (lambda params, x, rng=None: x, "rng"),
+        (lambda params, x, train=False: x, "train"),
+        (lambda params, x, train: x, "train"),
+        (lambda params, x, dropout=False: x, "dropout"),
+        (lambda params, x, mode="eval": x, "mode"),
+        (lambda params, rng, x: x, "rng"),
+        (lambda params, key, x: x, "key"),
+    ],
+)
+def test_row_5_a_pairs_argument_that_nobody_would_set_is_refused(apply, name):
+    with pytest.raises(
+        ValueError, match=rf"^model's apply must be \(params, x\) or [^\n]+ got an argument {name}$"
+    ):
+        as_model((lambda key, x: jnp.ones(()), apply))
+
+
+def test_a_pairs_key_may_be_named_or_in_third_place():
+    for apply in (lambda p, x, *, key=None: x if key is None else 0 * x, lambda p, x, r: x if r is None else 0 * x):
+        model = as_model((lambda key, x: jnp.ones(()), apply))
+        assert model.apply(1.0, ONES, None).all()
+        assert not model.apply(1.0, ONES, KEY).any()
+
+
+class Noisy(nn.Module):
+    guarded: bool
+
+    @nn.compact
+    def __call__(self, x, train=False):
+        return x + jax.random.normal(self.make_rng("noise"), x.shape) if train or not self.guarded else x
+
+
+def test_random_numbers_of_another_collection_are_one_sentence():
+    with pytest.raises(ValueError, match=r'collection "dropout"[^\n]+ got "noise" in training'):
+        as_model(Noisy(True)).apply({}, ONES, KEY)
+    with pytest.raises(ValueError, match=r'collection "dropout"[^\n]+ got "noise" in an evaluation'):
+        as_model(Noisy(False)).apply({}, ONES, None)
+
+
+class Kept(nnx.Variable):
+    pass
+
+
+def keeping(value):
+    class Keeps(nnx.Module):
+        def __init__(self, rngs):
+            self.linear, self.kept = nnx.Linear(40, 2, rngs=rngs), value(rngs)
+
+        def __call__(self, x):
+            return self.linear(x) + jnp.sum(self.kept[...])
+
+    return Keeps
+
+
+@pytest.mark.parametrize("kind", [Kept, nnx.Variable])
+def test_row_7_variables_beside_the_parameters_are_refused(kind):
+    module = keeping(lambda rngs: kind(jax.random.normal(rngs.params(), (2,))))
+    for model in (module, module(nnx.Rngs(0))):
+        with pytest.raises(
+            ValueError, match=rf"^model keeps variables of type {kind.__name__} besides its nnx.Param"
+        ):
+            as_model(model).init(KEY, ONES)
+
+
+def test_row_7_arrays_that_depend_on_the_seed_are_refused_and_constants_are_not():
+    with pytest.raises(ValueError, match=r"^model keeps arrays that are drawn from rngs but are no nnx\.Param"):
+        as_model(keeping(lambda rngs: jax.random.normal(rngs.params(), (2,)))).init(KEY, ONES)
+    model = as_model(keeping(lambda rngs: jnp.ones(2)))
+    assert model.apply(model.init(KEY, ONES), ONES, None).shape == (3, 2)
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (5, 28, 28), (4, 28, 30)])
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+def test_channels_come_last(shape, padding):
+    with pytest.raises(ValueError, match=r"^cnn needs images \[H, W, C\], channels last, got examples of shape"):
+        ff.models.cnn(padding=padding).init(KEY, jnp.ones((2, *shape)))

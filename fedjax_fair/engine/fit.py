@@ -1,0 +1,193 @@
+"""The model, the loss and the metric fit the data: by shapes, by the labels, and tried out on three examples."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_fair.data import FederatedData
+from fedjax_fair.engine.alone import outputs_alone, scores_alone, some_examples, two_and_three
+from fedjax_fair.engine.behaviour import (
+    Tried,
+    judges_by_sign,
+    knows_label,
+    says_one_class_only,
+    sign_decides,
+    tells_classes,
+    tells_two,
+)
+from fedjax_fair.engine.checks import check_splits
+from fedjax_fair.engine.signals import PerExample
+from fedjax_fair.models import Model, losses
+from fedjax_fair.models.stock import is_stock
+from fedjax_fair.types import Params
+
+STOCK = ("softmax_cross_entropy", "sigmoid_cross_entropy", "squared_error", "accuracy", "binary_accuracy")
+
+
+def check_fit(
+    net: Model, params: Params, data: FederatedData, loss: PerExample, metric: PerExample | None
+) -> PerExample:
+    """The metric, as given or as it fits the loss; everything else is traced, or tried on three examples.
+
+    Raises:
+      ValueError: the model, the loss, the metric and the labels do not go together.
+    """
+    x, y = jax.eval_shape(lambda: data.take(jnp.zeros((2,), jnp.int32)))
+    examples = some_examples(data)
+    programs = None if examples is None or is_stock(net) else two_and_three(net, params, data, examples[0])
+    shaped = jax.eval_shape(lambda p, x: net.apply(p, x, None), params, x) if programs is None else programs[0]
+    outputs = _one_array(shaped)
+    _check_classes("loss", loss, outputs, y)
+    one = y.ndim == 1 and outputs.shape in ((2,), (2, 1))
+    tried = None
+    if examples is not None:
+        labels = np.asarray(data.y)
+        drawn = None if programs is None else outputs_alone(*programs[1:], params, examples[0])
+        tried = Tried(loss, outputs, y, drawn, labels.min(), labels.max())
+    given, metric = metric, metric if metric is not None else default_metric(loss, one, tried)
+    _check_classes("metric", metric, outputs, y)
+    for name, function in (("loss", loss), ("metric", metric)):
+        values = jax.eval_shape(function, outputs, y)
+        if getattr(values, "shape", None) != (2,):
+            got = f"shape {values.shape}" if hasattr(values, "shape") else type(values).__name__
+            raise ValueError(f"{name} must return one value per example, [2] for two, got {got}")
+        if examples is not None and tried is not None and not is_named(function, *STOCK):
+            scores_alone(name, function, tried.three(), examples[1], outputs.dtype)
+    if tried is not None:
+        check_labels(loss, tried, labels)
+        check_metric(metric, given is None, one, tried, labels)
+    return metric
+
+
+def _one_array(outputs: Any) -> jax.ShapeDtypeStruct:
+    if not hasattr(outputs, "shape") or outputs.shape[:1] != (2,):
+        got = getattr(outputs, "shape", type(outputs).__name__)
+        raise ValueError(f"model must return one array of outputs [B, ...], [2, ...] for two examples, got {got}")
+    return outputs
+
+
+def is_named(function: PerExample, *names: str) -> bool:
+    """Whether it is one of the package's own losses and metrics."""
+    return any(function is getattr(losses, name) for name in names)
+
+
+def default_metric(loss: PerExample, one: bool, tried: Tried | None) -> PerExample:
+    """Accuracy; of one output and two classes the one by its sign, where that is what the loss asks for."""
+    if is_named(loss, "sigmoid_cross_entropy"):
+        return losses.binary_accuracy
+    # Under a trace (sweep) only the shapes are there; the same call was made without one before.
+    return losses.binary_accuracy if one and (tried is None or sign_decides(tried)) else losses.accuracy
+
+
+def _check_classes(
+    argument: str, given: PerExample, outputs: jax.ShapeDtypeStruct, y: jax.ShapeDtypeStruct
+) -> None:
+    classifies = outputs.ndim == 2 and y.ndim == 1 and jnp.issubdtype(y.dtype, jnp.integer)
+    for name in ("softmax_cross_entropy", "accuracy"):
+        if is_named(given, name) and not classifies:
+            raise ValueError(
+                f"{name} needs logits [B, C] and integer labels [B], got outputs "
+                f"{outputs.shape} and labels {y.shape} of type {y.dtype}; pass another {argument}="
+            )
+
+
+def check_labels(loss: PerExample, tried: Tried, y: np.ndarray) -> None:
+    """Labels that the loss has no output for, or that lie outside what it is made for."""
+    lowest, highest = tried.lowest, tried.highest
+    if tells_two(loss, tried) and not (lowest >= 0 and highest <= 1):
+        raise ValueError(
+            f"labels must be 0 or 1 for a binary cross-entropy of one logit each, got {lowest:g} to {highest:g}: "
+            "pass another loss=, such as softmax_cross_entropy with an output per class"
+        )
+    classes = tried.outputs.shape[-1] if tried.outputs.ndim > 1 else 1
+    if not jnp.issubdtype(y.dtype, jnp.integer):
+        return
+    if lowest < 0 and is_named(loss, "softmax_cross_entropy"):
+        raise ValueError(f"labels must be from 0 to the model's {classes} outputs - 1, got label {lowest}")
+    if highest < classes or not tells_classes(loss, tried):
+        return
+    if not knows_label(loss, tried):
+        count = len(np.unique(y))
+        advice = "give the model more classes"
+        if count <= highest:  # some number below the highest is nobody's label
+            advice = f"renumber the {count} labels, np.unique(y, return_inverse=True)[1]"
+            advice += (
+                f", or give the model {highest + 1} classes" if count <= classes else f"; it needs {count} outputs"
+            )
+        raise ValueError(f"labels must be below the model's {classes} outputs, got label {highest}: {advice}")
+
+
+def check_metric(metric: PerExample, by_default: bool, one: bool, tried: Tried, y: np.ndarray) -> None:
+    """A metric that cannot tell right from wrong under this loss."""
+    hint = "pass metric=, a function of outputs and labels, such as ff.losses.binary_accuracy for one logit"
+    if one and tried.highest > 0 and says_one_class_only(metric, tried):
+        raise ValueError(
+            f"metric must depend on the outputs, but accuracy of one output, {list(tried.outputs.shape[1:])} an "
+            f"example, is the share of labels 0: {hint}"
+        )
+    if by_default and is_named(metric, "accuracy") and not one and not tells_classes(tried.loss, tried):
+        raise ValueError(f"metric must be given where the loss does not take the outputs for classes: {hint}")
+    if judges_by_sign(metric, tried) and not np.isin(y, (-1, 0, 1)).all():
+        raise ValueError(
+            f"labels must be 0 or 1 for a metric that goes by the sign of one output, got {tried.lowest:g} to "
+            f"{tried.highest:g}: pass another metric="
+        )
+
+
+def check_parameters(params: Params) -> Params:
+    """The parameters, by their shapes; ValueError unless they are floats, of which there is at least one."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            kind = "keys of random numbers" if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf.dtype
+            raise ValueError(
+                f"model's parameters must be floats, which can be averaged, got {kind} in params"
+                f"{jax.tree_util.keystr(path)}: keep what is not trained outside of them"
+            )
+    if not sum(leaf.size for leaf in jax.tree.leaves(params)):
+        raise ValueError("model must have parameters to train, got none")
+    return params
+
+
+def check_other(
+    made_for: tuple[FederatedData, FederatedData],
+    net: Model,
+    params: Params,
+    loss: PerExample,
+    metric: PerExample,
+    splits: Sequence[str],
+    data: FederatedData,
+) -> None:
+    """Data that take the place of those that a simulation is ``made_for`` (as given, and as laid on its devices).
+
+    Raises:
+      ValueError: other clients, other sizes, other forms of example, or labels that do not fit.
+    """
+    if any(data is known for known in made_for):
+        return
+    if not isinstance(data, FederatedData):
+        raise ValueError(f"data must be a FederatedData, such as ff.data.synthetic(), got {type(data).__name__}")
+    first = made_for[1]
+    if not np.array_equal(data.sizes, first.sizes):
+        raise ValueError("data must have the clients and the sizes that the simulation is made for, got others")
+    mine, wanted = (
+        str(
+            jax.tree.map(
+                lambda v: f"{v.dtype}{list(v.shape)}", jax.eval_shape(lambda d=d: d.take(jnp.zeros(1, int)))
+            )
+        )
+        for d in (data, first)
+    )
+    if mine != wanted:
+        raise ValueError(
+            f"data must have examples of the form that the simulation is made for, {wanted}, got {mine}"
+        )
+    largest, before = (int(np.asarray(d.validation.size).max()) for d in (data, first))
+    if largest > before:
+        raise ValueError(
+            f"data must have at most {before} validation examples a client, as at first, got {largest}"
+        )
+    check_splits(splits, data)
+    check_fit(net, params, data, loss, metric)
