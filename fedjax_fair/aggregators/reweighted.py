@@ -10,7 +10,7 @@ from jax import Array
 
 from fedjax_fair.aggregators.stateless import init
 from fedjax_fair.checks import check_choice
-from fedjax_fair.numerics.evaluate import UNKNOWN, evaluate
+from fedjax_fair.numerics.partial_evaluation import UNKNOWN, evaluate
 from fedjax_fair.numerics.solvers import normalize
 from fedjax_fair.types import Aggregator, Key, Report, State
 

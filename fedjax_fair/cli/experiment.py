@@ -39,8 +39,7 @@ class Experiment:
     model: str = "auto"
     """logistic_regression, mlp, cnn; auto takes the first for vectors, mlp for grey and cnn for colour images."""
     selector: str = "uniform"
-    """Client selection: uniform, size_proportional, pow_d, cpow_d, rpow_d or ucb_cs; or with settings,
-    pow_d:d=20."""
+    """Client selection, such as uniform or pow_d, or with settings, pow_d:d=20; `fedjax-fair list` names all."""
     objective: str = "erm"
     """What clients minimise: erm, proximal (PGF-FedProx is pg_ffl with it), tilted or propfair_objective."""
     lr: float = 0.1

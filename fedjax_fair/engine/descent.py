@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from jax.extend.core import ClosedJaxpr
 
-from fedjax_fair.numerics.evaluate import UNKNOWN, evaluate
+from fedjax_fair.numerics.partial_evaluation import UNKNOWN, evaluate
 from fedjax_fair.types import Method, Params, Report
 
 SMALL = 2

@@ -9,7 +9,7 @@ from toy import simulation
 
 import fedjax_fair as ff
 from fedjax_fair.engine.descent import check_descent, check_server, trial
-from fedjax_fair.numerics.evaluate import UNKNOWN, evaluate
+from fedjax_fair.numerics.partial_evaluation import UNKNOWN, evaluate
 from fedjax_fair.types import Method
 
 SHAPES = {

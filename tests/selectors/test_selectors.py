@@ -23,11 +23,15 @@ def selector(request):
 
 
 def draw(selector, sizes, count=DRAWS):
-    """Many independent cohorts, [count, m]."""
+    """Cohorts of many rounds, each from the first state and with a key of its own, [count, m]."""
     sizes = jnp.asarray(sizes, jnp.float32)
     keys = jax.random.split(jax.random.key(0), count)
     state, context = selector.init(sizes, jax.random.key(1)), make_context(sizes.size)
-    return np.asarray(jax.jit(jax.vmap(lambda key: selector.select(state, key, context)[0]))(keys))
+
+    def chosen(key, round):
+        return selector.select(state, key, context._replace(round=round))[0]
+
+    return np.asarray(jax.jit(jax.vmap(chosen))(keys, jnp.arange(count, dtype=jnp.int32)))
 
 
 def assert_law(rows, law):
