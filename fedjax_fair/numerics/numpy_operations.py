@@ -122,9 +122,9 @@ def _arithmetic() -> Iterator[tuple[str, Callable[..., Any]]]:
     for name in named.split():
         yield name, _plain(getattr(np, name))
     others = (
-        "add_any:add sub:subtract mul:multiply neg:negative abs:absolute max:maximum min:minimum pow:power eq:equal "
-        "ne:not_equal lt:less le:less_equal gt:greater ge:greater_equal is_finite:isfinite and:bitwise_and or:bitwise_or "
-        "xor:bitwise_xor not:invert atan2:arctan2"
+        "add_any:add sub:subtract mul:multiply neg:negative abs:absolute max:maximum min:minimum pow:power "
+        "eq:equal ne:not_equal lt:less le:less_equal gt:greater ge:greater_equal is_finite:isfinite "
+        "and:bitwise_and or:bitwise_or xor:bitwise_xor not:invert atan2:arctan2"
     )
     for name, its in (pair.split(":") for pair in others.split()):
         yield name, _plain(getattr(np, its))
