@@ -80,7 +80,7 @@ def binary_accuracy(logits: Array, y: Array) -> Array:
 
 
 def _fitting(name: str, outputs: Array, y: Array) -> Array:
-    """``outputs`` in the labels' shape; ValueError where more than axes of length 1, or flattening, differ."""
+    """``outputs`` in the labels' shape; ValueError unless only axes of length 1, or flattening, tell them apart."""
     one, other = ([size for size in array.shape[1:] if size != 1] for array in (outputs, y))
     flat = math.prod(one) == math.prod(other) and min(len(one), len(other)) == 1
     if outputs.shape[:1] != y.shape[:1] or (one != other and not flat):

@@ -73,10 +73,13 @@ def _step(step: Any, values: list[Any]) -> list[Any]:
 
 
 def _by_jax(step: Any, values: list[Any]) -> list[Any]:
-    given = {atom: value for atom, value in zip(step.invars, values) if not isinstance(atom, Literal)}
-    alone = ClosedJaxpr(Jaxpr((), list(given), step.outvars, [step]), ())
-    made = jaxpr_as_fun(alone)(*(jnp.asarray(value, atom.aval.dtype) for atom, value in given.items()))
-    return [_wide(value) for value in made]
+    given = [jnp.asarray(value, _type_of(atom)) for value, atom in zip(values, step.invars)]
+    settings = step.primitive.get_bind_params(step.params)
+    if isinstance(settings, tuple):  # before JAX 0.10.2, with the functions beside them
+        functions, settings = settings
+        given = [*functions, *given]
+    made = step.primitive.bind(*given, **settings)
+    return [_wide(value) for value in (made if step.primitive.multiple_results else [made])]
 
 
 def _scan(values: list[Any], *, jaxpr: Any, length: int, reverse: bool, **settings: Any) -> list[Any]:
