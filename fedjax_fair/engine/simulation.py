@@ -22,6 +22,7 @@ from fedjax_fair.engine.restarts import check_local
 from fedjax_fair.engine.round import play_round
 from fedjax_fair.engine.signals import PerExample, choose_eval_batch, every_client, scoring
 from fedjax_fair.engine.training import cohort_training, local_work
+from fedjax_fair.engine.watch import say
 from fedjax_fair.models import Model, as_model, losses
 from fedjax_fair.reads import reads
 from fedjax_fair.robustness.availability import Available, PerClient, always
@@ -119,6 +120,7 @@ def simulation(
     eval_batch = choose_eval_batch(eval_batch, shapes)
     checks.check_outputs(net, shapes, data, loss, metric)
     check_local(train, shapes, data.sizes)
+    say([remark] if (remark := getattr(method.aggregator.weigh, "remark", "")) else [])
     checks.check_weigh(method.aggregator, data.n_clients, selector.cohort, shapes)
     server = server_of(method, server_optimizer, data, selector, shapes)
     count = part(selector.cohort, mesh)
@@ -149,7 +151,8 @@ def simulation(
         computing(precision, evaluation),
         deploy or _last_iterate,
         replicate(data, mesh),
-        method.aggregator.positive_losses and not {"loss", "train_loss"}.isdisjoint(parts.reads),
+        getattr(method.aggregator.weigh, "positive_losses", False)
+        and not {"loss", "train_loss"}.isdisjoint(parts.reads),
         np.any([fault.who for fault in faults], axis=0) if faults else None,
     )
 
