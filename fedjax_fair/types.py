@@ -5,7 +5,7 @@ Letters: ``N`` clients in the federation, ``S`` slots in one round's cohort, ``B
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import optax
 from jax import Array
@@ -50,9 +50,11 @@ class Aggregator(NamedTuple):
     init: Callable[..., State]
     """``(sizes f32[N], key=None) -> state``."""
     weigh: Callable[[State, Report, Key], tuple[Array, State]]
-    """``(state, report, key) -> (coef f32[S], state)``; per-slot noise from ``fold_in(key, id)``."""
-    positive_losses: bool = False
-    """Whether it takes losses for at least 0, as powers and ratios do; then a run warns of any below."""
+    """``(state, report, key) -> (coef f32[S], state)``; per-slot noise from ``fold_in(key, id)``.
+
+    Where it takes losses for at least 0, as powers and ratios do, set ``weigh.positive_losses = True``: a run then
+    warns of any below. ``weigh.remark = "..."`` is what ``simulation`` warns of: a setting that makes no sense.
+    """
 
 
 class Context(NamedTuple):
@@ -218,6 +220,15 @@ class Simulation(NamedTuple):
     check: Callable[[Any], None] | None = None
     """``data -> None``: ValueError for other data than ``step`` and ``evaluate`` are made for; ``run`` and
     ``sweep`` ask it."""
+
+
+Weigh = TypeVar("Weigh", bound=Callable[..., Any])
+
+
+def marked(weigh: Weigh, *, positive_losses: bool = False, remark: str = "") -> Weigh:
+    """``weigh`` of an aggregator, with what it asks of the losses and what is to be said of it."""
+    weigh.positive_losses, weigh.remark = positive_losses, remark  # type: ignore[attr-defined]
+    return weigh
 
 
 def as_method(rule: "Aggregator | Method") -> Method:

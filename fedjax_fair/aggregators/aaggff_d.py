@@ -8,7 +8,7 @@ from jax import Array
 from fedjax_fair.aggregators.responses import CDF, CDFS, Variant, responses
 from fedjax_fair.checks import check_choice
 from fedjax_fair.numerics.solvers import as_floats, masked_mean, normalize, scatter, softmax
-from fedjax_fair.types import Aggregator, Key, Report
+from fedjax_fair.types import Aggregator, Key, Report, marked
 
 
 class AAggFFDState(NamedTuple):
@@ -87,4 +87,4 @@ def aaggff_d(cdf: CDF = "weibull", variant: Variant = "paper") -> Aggregator:
         p = softmax(-rate * G, jnp.ones((n,), bool))
         return normalize(p[report.ids], seen), AAggFFDState(state.round + 1, p, G)
 
-    return Aggregator(init, weigh, positive_losses=True)
+    return Aggregator(init, marked(weigh, positive_losses=True))

@@ -8,7 +8,7 @@ from jax import Array
 from fedjax_fair.aggregators.responses import CDF, CDFS, Variant, responses
 from fedjax_fair.checks import check_choice
 from fedjax_fair.numerics.solvers import as_floats, masked_mean, normalize, qp_simplex, scatter
-from fedjax_fair.types import Aggregator, Key, Report
+from fedjax_fair.types import Aggregator, Key, Report, marked
 
 
 class AAggFFSState(NamedTuple):
@@ -88,4 +88,4 @@ def aaggff_s(cdf: CDF = "weibull", variant: Variant = "paper") -> Aggregator:
         p = qp_simplex(hessian, linear, state.p, jnp.ones((n,), bool))
         return normalize(p[report.ids], seen), AAggFFSState(p, linear, curvature)
 
-    return Aggregator(init, weigh, positive_losses=True)
+    return Aggregator(init, marked(weigh, positive_losses=True))

@@ -101,6 +101,7 @@ def external_conflicts(tau: int) -> Callable[[int, int], optax.GradientTransform
         del n_clients
 
         def start(params: Params) -> FedFVMemory:
+            params = jax.tree.map(jnp.asarray, params)  # a leaf may be a number of Python's
             size = tau * cohort * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
             if size > MEMORY_LIMIT:
                 raise ValueError(

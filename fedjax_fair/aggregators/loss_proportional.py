@@ -5,7 +5,7 @@ from jax import Array
 
 from fedjax_fair.aggregators.stateless import init
 from fedjax_fair.numerics.solvers import normalize
-from fedjax_fair.types import Aggregator, Key, Report, State
+from fedjax_fair.types import Aggregator, Key, Report, State, marked
 
 LARGEST = 1e30  # loss that counts: the sum of a cohort's, and its inverse, are float32 too
 
@@ -28,4 +28,4 @@ def loss_proportional() -> Aggregator:
         del key
         return normalize(jnp.clip(report.loss, 0, LARGEST), report.active), state
 
-    return Aggregator(init, weigh, positive_losses=True)
+    return Aggregator(init, marked(weigh, positive_losses=True))

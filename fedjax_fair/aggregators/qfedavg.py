@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.checks import check_range
-from fedjax_fair.types import Aggregator, Key, Report
+from fedjax_fair.types import Aggregator, Key, Report, marked
 
 STEEPEST = 1e30
 """L that counts."""
@@ -83,7 +83,7 @@ def q_ffl(
         h = (h_1 + F_q).sum()
         return F_q / jnp.where(h > 0, h, 1), QFedAvgState(state.round + 1)
 
-    return Aggregator(init, weigh, positive_losses=True)
+    return Aggregator(init, marked(weigh, positive_losses=True))
 
 
 def check_of_round(name: str, function: Callable[[Array], Array]) -> None:

@@ -60,7 +60,7 @@ def ledger(
       points: K, at how many rounds (evenly spread, the last included) to draw up the account; at most all T.
 
     Raises:
-      ValueError: ``losses`` is not [T, N], or the rule has no weights p over all clients.
+      ValueError: ``losses`` is not [T, N] or below 0, or the rule has no weights p over all clients.
 
     Source: Hahn, Kim, Lee, Pursuing Overall Welfare in Federated Learning through Sequential Decision Making,
     ICML 2024.
@@ -71,6 +71,8 @@ def ledger(
         raise ValueError(f"losses must be [T, N] with T and N above 0, got shape {losses.shape}")
     if not np.isfinite(losses).all():
         raise ValueError("losses must be finite, got NaN or infinity")
+    if (losses < 0).any():
+        raise ValueError(f"losses must be at least 0, for AAggFF takes others for 0, got {losses.min():g}")
     check_count("points", points)
     rounds, n = losses.shape
     if not jnp.issubdtype(losses.dtype, jnp.floating):

@@ -12,7 +12,7 @@ from fedjax_fair.aggregators.stateless import init
 from fedjax_fair.checks import check_choice
 from fedjax_fair.numerics.partial_evaluation import UNKNOWN, evaluate
 from fedjax_fair.numerics.solvers import normalize
-from fedjax_fair.types import Aggregator, Key, Report, State
+from fedjax_fair.types import Aggregator, Key, Report, State, marked
 
 TRIED = (-1.0, 0.01, 0.1, 1.0, 10.0, 100.0)
 """Losses at which phi's slope is looked at: below 0 it tells whether the rule can read losses that are."""
@@ -43,7 +43,9 @@ def reweighted(
       weighting: "uniform" or "size", the prior pi.
 
     Raises:
-      ValueError: ``phi`` is not a function of one loss or increases nowhere, another weighting.
+      ValueError: ``phi`` is not a function of one loss, another weighting.
+
+    Warns: in ``simulation``, of a phi that increases nowhere.
 
     Source: Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020, section 3, generalised.
     """
@@ -51,11 +53,7 @@ def reweighted(
         raise ValueError(f"phi must be a function of the loss, such as lambda F: F**2, got {phi!r}")
     check_choice("weighting", weighting, ("uniform", "size"))
     below, *slopes = _slopes(phi)
-    if slopes and not any(slope is UNKNOWN or slope > 0 for slope in slopes):
-        raise ValueError(
-            "phi must increase with the loss, such as lambda F: F**2, got one whose slope is above 0 at none of "
-            f"{', '.join(f'{F:g}' for F in TRIED[1:])}"
-        )
+    falling = not any(slope is UNKNOWN or slope > 0 for slope in slopes)
 
     def weigh(state: State, report: Report, key: Key) -> tuple[Array, State]:
         del key
@@ -67,7 +65,15 @@ def reweighted(
         coef = normalize(prior * (slope / largest), known)
         return jnp.where(report.active & ~known, jnp.nan, coef), state
 
-    return Aggregator(init, weigh, positive_losses=below is not UNKNOWN and not below > 0)
+    marked(
+        weigh,
+        positive_losses=below is not UNKNOWN and not below > 0,
+        remark="phi must increase with the loss, such as lambda F: F**2: got one whose slope is above 0 at none of "
+        f"{', '.join(f'{F:g}' for F in TRIED[1:])}, which weighs all clients alike"
+        if falling
+        else "",
+    )
+    return Aggregator(init, weigh)
 
 
 def _slopes(phi: Callable[[Array], Array]) -> list[Any]:

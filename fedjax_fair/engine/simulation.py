@@ -23,6 +23,7 @@ from fedjax_fair.engine.restarts import check_local
 from fedjax_fair.engine.round import play_round
 from fedjax_fair.engine.signals import PerExample, choose_eval_batch, evaluator, scoring
 from fedjax_fair.engine.training import cohort_training, local_work
+from fedjax_fair.engine.watch import say
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.models import Model, as_model, losses
 from fedjax_fair.models.metric import as_metric, check_accuracy
@@ -128,6 +129,7 @@ def simulation(
     kind = as_metric(metric, loss)[0] if kind is None else kind
     check_objective(local_loss, train, shapes, data.sizes)
     check_local(train, shapes, data.sizes)
+    say([remark] if (remark := getattr(method.aggregator.weigh, "remark", "")) else [])
     checks.check_weigh(method.aggregator, data.n_clients, selector.cohort, shapes)
     server = server_of(method, server_optimizer, data, selector, shapes)
     count = part(selector.cohort, mesh)
@@ -162,7 +164,8 @@ def simulation(
         computing(precision, evaluation),
         deploy or _last_iterate,
         placed,
-        method.aggregator.positive_losses and not {"loss", "train_loss"}.isdisjoint(parts.reads),
+        getattr(method.aggregator.weigh, "positive_losses", False)
+        and not {"loss", "train_loss"}.isdisjoint(parts.reads),
         np.any([fault.who for fault in faults], axis=0) if faults else None,
         kind,
         functools.partial(check_other, (data, placed), net, shapes, loss, metric, splits),

@@ -43,8 +43,8 @@ def unused(sim: Simulation, history: History, stayed: bool) -> list[str]:
     begun = f"no update was used in {rounds} rounds, so the model is as it began"
     if not active.any():
         return [
-            f"{begun}: all clients were absent, sent what is not finite, or got coefficients that are not finite "
-            "(see ff.check_rule)"
+            f"{begun}: all clients were absent, made no local step (limit=), sent what is not finite, or got "
+            "coefficients that are not finite (see ff.check_rule)"
         ]
     if not np.any(coef):
         return [f"{begun}: the rule gave every client a coefficient of 0 (see ff.check_rule)"]

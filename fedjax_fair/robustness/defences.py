@@ -17,7 +17,7 @@ from jax import Array
 
 from fedjax_fair.checks import check_range
 from fedjax_fair.reads import toy_report
-from fedjax_fair.types import Aggregator, Key, Method, Params, Report, State, as_method
+from fedjax_fair.types import Aggregator, Key, Method, Params, Report, State, as_method, marked
 
 
 def clip_losses(rule: Aggregator | Method, factor: float = 3.0) -> Method:
@@ -46,7 +46,8 @@ def clip_losses(rule: Aggregator | Method, factor: float = 3.0) -> Method:
         clipped = {name: clip(getattr(report, name), report.active) for name in ("loss", "train_loss")}
         return method.aggregator.weigh(state, report._replace(**clipped), key)
 
-    return method._replace(aggregator=Aggregator(method.aggregator.init, weigh, positive_losses=True))
+    marked(weigh, positive_losses=True, remark=getattr(method.aggregator.weigh, "remark", ""))
+    return method._replace(aggregator=Aggregator(method.aggregator.init, weigh))
 
 
 def clip_updates(max_norm: float) -> optax.GradientTransformationExtraArgs:

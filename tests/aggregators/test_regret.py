@@ -114,6 +114,8 @@ def test_only_online_rules_have_an_account():
     for shape in ((3,), (0, 3)):
         with pytest.raises(ValueError, match=r"losses must be \[T, N\] with T and N above 0, got shape"):
             ff.ledger(ff.aaggff_d(), np.ones(shape))
+    with pytest.raises(ValueError, match="losses must be at least 0, for AAggFF takes others for 0, got -2"):
+        ff.ledger(ff.aaggff_d(), np.array([[1.0, -2.0, 3.0]]))
     with pytest.raises(ValueError, match="points must be at least 1, got 0"):
         ff.ledger(ff.aaggff_d(), np.ones((3, 2)), points=0)
 
