@@ -237,9 +237,8 @@ def as_method(rule: "Aggregator | Method") -> Method:
         return rule
     if isinstance(rule, Aggregator):
         return Method(rule)
-    raise ValueError(
-        f"aggregator must be an Aggregator or a Method, such as ff.fedavg(), got {type(rule).__name__}"
-    )
+    got = type(rule).__name__
+    raise ValueError(f"aggregator must be an Aggregator or a Method, such as ff.fedavg(), got {got}")
 
 
 def server_transform(method: Method, n_clients: int, cohort: int) -> Transform:

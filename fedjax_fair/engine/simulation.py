@@ -108,8 +108,7 @@ def simulation(
       precision: of the models' matrix products where the hardware has a choice: "highest" is float32, "high"
         and "default" are faster and coarser (TF32 or bfloat16 on a GPU or TPU; a CPU knows only float32). The
         rule and the server always compute in the highest.
-      devices: how many of JAX's devices share the cohort, or a mesh of one axis; see
-        :mod:`fedjax_fair.engine.devices`.
+      devices: how many of JAX's devices share the cohort, or a mesh of one axis.
 
     Raises:
       ValueError: an argument that does not fit, before anything expensive starts.
