@@ -138,7 +138,7 @@ def test_any_size_of_one_trains_as_in_numpy(sizes, features, classes, hidden, wo
     play_by_hand(sizes, features, classes, hidden, work, rule, cohort, block, seed)
 
 
-@pytest.mark.parametrize(("rule", "hidden"), zip(sorted(RULES), 3 * [(), (1,)]), ids=str)
+@pytest.mark.parametrize(("rule", "hidden"), [*zip(sorted(RULES), 3 * [(), (1,)])], ids=str)
 def test_everything_of_one(rule, hidden):
     """One client, one example, one feature, one class, one step."""
     play_by_hand([1], 1, 1, hidden, {"epochs": 1, "batch_size": 1}, rule, 1, "auto", 0)
