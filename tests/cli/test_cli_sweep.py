@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import sys
 import tomllib
 
 import numpy as np
@@ -137,8 +136,7 @@ def test_what_the_grid_varies_is_neither_fixed_nor_misreported(tmp_path, capsys)
 
 def test_a_sweep_that_was_cut_off_is_resumed_without_another_flag(swept, tmp_path, monkeypatch, capsys):
     """Ctrl-C in the first of two stretches; resumed, it plays the second, and ends as if never interrupted."""
-    engine = sys.modules[sweep.__module__]
-    lengths, play_on = [], engine.go_on
+    lengths, play_on = [], sweep.go_on
 
     def counted(*args, **more):
         lengths.append(more["evaluations"])
@@ -149,14 +147,14 @@ def test_a_sweep_that_was_cut_off_is_resumed_without_another_flag(swept, tmp_pat
         return counted(*args, **more)
 
     with monkeypatch.context() as here:
-        here.setattr(engine, "go_on", interrupted)
+        here.setattr(sweep, "go_on", interrupted)
         kept = ["--checkpoint", str(tmp_path / "k"), "--out", str(tmp_path / "o")]
         with pytest.raises(SystemExit) as stop:
             main(["sweep", str(swept / "config.toml"), *kept])
     assert stop.value.code == 130
     assert f"go on with: fedjax-fair sweep --resume {tmp_path / 'k'}" in capsys.readouterr().err
     assert not (tmp_path / "o" / "history.npz").exists()
-    monkeypatch.setattr(engine, "go_on", counted)
+    monkeypatch.setattr(sweep, "go_on", counted)
     main(["sweep", "--resume", str(tmp_path / "k")])
     assert lengths == [1, 1]
     same_arrays(swept / "history.npz", tmp_path / "o" / "history.npz")

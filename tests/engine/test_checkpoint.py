@@ -196,7 +196,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_first_round(tmp_pa
 
 
 SCRIPT = """
-import sys; sys.path.insert(0, {tests!r})
+import sys; sys.path[:0] = [{tests!r}, {tests!r} + '/engine']
 import numpy as np, jax, resource
 import test_checkpoint as t
 import fedjax_fair as ff

@@ -238,7 +238,9 @@ def test_what_is_called_between_chunks_is_a_function(sim):
 
 
 def test_a_table_is_judged_by_its_own_clients(sim):
-    with refused("clients must be bool[5], one for each client of a, got shape [4]"):
+    with refused(
+        "clients must be bool[5], one for each client of a (of ids np.isin(np.arange(5), ids)), got shape [4]"
+    ):
         ff.table({"a": ff.run(sim, 0, 1)[1]}, clients=np.ones(4, bool))
 
 
