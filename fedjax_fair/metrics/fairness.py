@@ -1,4 +1,4 @@
-"""The measures: how well and how evenly a model serves its clients. The package says what they have in common."""
+"""The measures of :mod:`fedjax_fair.metrics`, which says what all of them share: axes, units, who counts."""
 
 import jax
 import jax.numpy as jnp
