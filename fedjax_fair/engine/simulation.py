@@ -34,7 +34,6 @@ from fedjax_fair.robustness.faults import Fault, check_faults
 from fedjax_fair.selectors import uniform
 from fedjax_fair.types import (
     Aggregator,
-    Info,
     Key,
     Method,
     Params,
@@ -113,6 +112,7 @@ def simulation(
     Raises:
       ValueError: an argument that does not fit, before anything expensive starts.
     """
+    arguments = dict(locals())
     kind, metric = (None, None) if metric is None else as_metric(metric, loss)
     checks.check_types(data, server_optimizer, loss, metric, deploy)
     mesh, net, method = as_mesh(devices), as_model(model), as_method(aggregator)
@@ -151,10 +151,7 @@ def simulation(
         reads=signals_read(method, server, selector, data, shapes, kind),
         mesh=mesh,
     )
-
-    def step(state: SimState, data: FederatedData) -> tuple[SimState, Info]:
-        return play_round(parts, state, data)
-
+    step = functools.partial(play_round, parts)
     evaluation = everywhere(evaluator(scoring(net, metric, loss), splits, eval_batch, mesh), mesh)
     placed = replicate(data, mesh)
     return Simulation(
@@ -168,6 +165,8 @@ def simulation(
         np.any([fault.who for fault in faults], axis=0) if faults else None,
         kind,
         functools.partial(check_other, (data, placed), net, shapes, loss, metric, splits),
+        parts.reads,
+        arguments,
     )
 
 
@@ -218,7 +217,7 @@ def initializer(
 ) -> Callable[[Key], SimState]:
     """``key -> the state before the first round``; ``example`` is one example's shape."""
 
-    def init(key: Key) -> SimState:
+    def init(key: Key, data: FederatedData = data) -> SimState:
         model_key, rule_key, selector_key, run_key = jax.random.split(key, 4)
         sizes = data.train.size.astype(jnp.result_type(float))
         params = net.init(model_key, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), example))
