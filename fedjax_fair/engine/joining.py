@@ -119,11 +119,22 @@ def _group(
             variant.make(**variant.fixed, **{name: numbers[f"{k}.{name}"] for name in variant.floats})
             for k, variant in enumerate(variants)
         ]
-        rule = made[0] if len(made) == 1 else one_of([as_method(each).aggregator for each in made], which)
+        plain = [as_method(rule_of(each)).aggregator for each in made]
+        rule = made[0] if len(made) == 1 else _replaced(made[0], one_of(plain, which))
         return build(rule, data, **fixed, **{name: numbers[name] for name in swept})
 
     named = dict.fromkeys(_called(variant) for variant in variants)
     return Group(members, joined, points, " ".join([*named, *([label(fixed)] if fixed else [])]))
+
+
+def rule_of(made: Any) -> Any:
+    """The rule of what a factory makes: of a pair of rule and selector its first."""
+    return made if isinstance(made, Aggregator | Method) or not isinstance(made, tuple) else made[0]
+
+
+def _replaced(made: Any, rule: Aggregator) -> Any:
+    """``made`` with another rule."""
+    return rule if rule_of(made) is made else (rule, *made[1:])
 
 
 def _numbers(variants: list[Variant], run: Run) -> Point:
@@ -155,5 +166,10 @@ def runs_of(
     return found
 
 
+def is_made(given: Any) -> bool:
+    """Whether this is a rule, or a pair of a rule and something, not a factory."""
+    return isinstance(given, tuple)  # as NamedTuples are
+
+
 def _maker(given: Any) -> Callable[..., Rule]:
-    return (lambda: given) if isinstance(given, Aggregator | Method) else given
+    return (lambda: given) if is_made(given) else given

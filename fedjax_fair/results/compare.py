@@ -76,7 +76,7 @@ def compare(
 
     Args:
       rules: per name a rule, or a factory of one that takes the settings tuned for it (floats as tracers, as in
-        ``ff.sweep``).
+        ``ff.sweep``). A pair of a rule and something, such as its selector, reaches ``build`` as it is.
       build: ``(rule, data, **settings) -> ff.simulation(...)``; settings of its own, such as ``lr``, may be tuned
         for any rule. It must evaluate ``split``, and "validation" where something is tuned.
       federation: ``seed -> FederatedData``; or one federation, and then the replicates differ by the training seed.
@@ -88,7 +88,7 @@ def compare(
       tune: per rule ``{setting: values}``; all combinations are tried. A factory that needs settings must be tuned.
       choose: "accuracy", "worst10", "variance" or "gini" of the validation split, or "accuracy_if_worst10": the
         best accuracy among the points whose worst 10 % are no lower than the baseline's, or the best of these where
-        there is none. A setting of which a run failed is never chosen.
+        there is none. Among equals accuracy decides. A setting of which a run failed is never chosen.
       split: the one that is quoted.
       references: also train every client alone, for as many rounds as it takes part in on average, and one client
         that has the training examples of all, for as many steps as all clients make together; with the trainer that
@@ -165,7 +165,7 @@ def _choose(
     last: int,
     clients: np.ndarray | None,
 ) -> dict[str, int]:
-    """Per rule the place of the chosen point: the best by its mean on validation, the first of equals."""
+    """Per rule the place of the chosen point: the best by its mean on validation; of equals the most accurate."""
     up = 1 if histories[baseline][0][0].metric.higher_is_better else -1
     sign = {"accuracy": up, "worst10": up, "gini": -1, "variance": -1}
 
@@ -173,15 +173,18 @@ def _choose(
         of = np.array([sign[measure] * point[measure].mean() for point in tried[rule]])
         return np.where(np.isnan(of), -np.inf, of)  # a setting of which a run failed is never chosen
 
+    def best(rule: str, first: np.ndarray) -> int:
+        return int(np.lexsort((scores(rule, "accuracy"), first))[-1])
+
     chosen = dict.fromkeys(histories, 0)
     if choose != "accuracy_if_worst10":
-        return chosen | {rule: int(np.argmax(scores(rule, choose))) for rule in tried}
+        return chosen | {rule: best(rule, scores(rule, choose)) for rule in tried}
     if baseline in tried:
-        chosen[baseline] = int(np.argmax(scores(baseline, "accuracy")))
+        chosen[baseline] = best(baseline, scores(baseline, "accuracy"))
     floor = up * measured(histories[baseline][chosen[baseline]], "validation", last, clients)["worst10"].mean()
     for rule in [rule for rule in tried if rule != baseline]:
         fair = scores(rule, "worst10") >= floor  # where none is fair enough, the fairest
-        chosen[rule] = int(
-            np.argmax(np.where(fair, scores(rule, "accuracy"), -np.inf if fair.any() else scores(rule, "worst10")))
+        chosen[rule] = best(
+            rule, np.where(fair, scores(rule, "accuracy"), -np.inf if fair.any() else scores(rule, "worst10"))
         )
     return chosen

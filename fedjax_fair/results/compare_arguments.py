@@ -11,6 +11,7 @@ import numpy as np
 from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.grid import extremes, values_of
+from fedjax_fair.engine.joining import is_made, rule_of
 from fedjax_fair.types import Aggregator, Method, Simulation
 
 
@@ -21,7 +22,7 @@ def check_rules(rules: Any) -> None:
     for name, rule in rules.items():
         if not isinstance(name, str) or not name:
             raise ValueError(f"rules must have words as names, got {name!r}")
-        if not isinstance(rule, Aggregator | Method) and not callable(rule):
+        if not isinstance(rule_of(rule), Aggregator | Method) and not callable(rule):
             raise ValueError(f"rules[{name!r}] must be a rule such as ff.fedavg(), or a factory, got {rule!r}")
 
 
@@ -56,7 +57,7 @@ def grids_of(rules: Mapping[str, Any], build: Any, tune: Any) -> dict[str, dict[
 
 def settings_of_rule(given: Any) -> dict[str, inspect.Parameter]:
     """What a factory can be given by name; a rule that is made takes nothing."""
-    return {} if isinstance(given, Aggregator | Method) else _named(given)
+    return {} if is_made(given) else _named(given)
 
 
 def settings_of_build(build: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -109,7 +110,7 @@ def maker_of(build: Any, given: Any) -> Callable[[FederatedData], Callable[..., 
     def on(data: FederatedData) -> Callable[..., Simulation]:
         def make(**point: Any) -> Simulation:
             rule = given
-            if not isinstance(given, Aggregator | Method):
+            if not is_made(given):
                 rule = given(**{k: point[k] for k in point if k in owns})
             return build(rule, data, **{k: point[k] for k in point if k in builds})
 

@@ -14,7 +14,7 @@ from fedjax_fair.engine import watch
 from fedjax_fair.engine.checkpoint import Keeper
 from fedjax_fair.engine.grid import Point, label
 from fedjax_fair.engine.history import History, told
-from fedjax_fair.engine.joining import Run, alone, group
+from fedjax_fair.engine.joining import Run, alone, group, rule_of
 from fedjax_fair.engine.made_alike import made_alike
 from fedjax_fair.engine.program_run import keeper_of, train
 from fedjax_fair.engine.programs import Program, program_of
@@ -211,7 +211,7 @@ def _keeper(job: Job, course: Course) -> Keeper | None:
 
 def _heard(run: Run, sim: Simulation, history: History, stayed: bool) -> History:
     """The history with what it is of, after what it has to say of itself."""
-    weigh = as_method(run.variant.make(**run.variant.fixed, **run.point)).aggregator.weigh
+    weigh = as_method(rule_of(run.variant.make(**run.variant.fixed, **run.point))).aggregator.weigh
     if not getattr(weigh, "positive_losses", False):  # another rule of the program takes losses to be at least 0
         sim = sim._replace(positive_losses=False)
     watch.say(watch.below_zero(sim, history) or watch.unused(sim, history, stayed))

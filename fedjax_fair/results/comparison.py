@@ -1,6 +1,5 @@
 """What a comparison found: every rule's measures per replicate, paired differences, and what a reader must know."""
 
-import re
 import textwrap
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from fedjax_fair.engine.outcome import of_clients, one_metric, outcome, remark
 from fedjax_fair.metrics.kind import ACCURACY, Metric
 from fedjax_fair.metrics.significance import Difference, holm, paired
 from fedjax_fair.results.flags import flags
+from fedjax_fair.results.latex import latex
 from fedjax_fair.results.references import better_off
 from fedjax_fair.results.table import digits_of, drawn, headings, spread
 
@@ -107,7 +107,7 @@ class Comparison(NamedTuple):
 
     def table(self) -> str:
         """Mean and standard deviation over the replicates, the differences from the baseline, and the flags."""
-        metric, heads = self.metric, _headings(self.metric)
+        metric, heads = self.metric, columns(self.metric)
         rows = []
         for rule, of in self.measures().items():
             histories = {**self.runs, **self.references}[rule]
@@ -118,7 +118,11 @@ class Comparison(NamedTuple):
                 [NAMES.get(rule, rule) if rule in self.references else rule + remark(ended), *cells, *share]
             )
         heading = ["rule", *heads.values(), *(["better off"] if self.references else [])]
-        lines = [drawn(heading, rows), "", *self._legend()]
+        lines = [
+            drawn(heading, rows),
+            "",
+            *_folded(self.legend()),
+        ]
         if len(self.examples) > 1 and len(self.runs) > 1:
             lines += ["", *self._differences(metric, heads)]
         noted = [textwrap.fill(flag, 98, subsequent_indent="  ", break_on_hyphens=False) for flag in flags(self)]
@@ -136,7 +140,8 @@ class Comparison(NamedTuple):
             text += f" A difference in {metric.name} of {least:.{digits}{form}} would show four times in five."
         return [drawn([f"minus {self.baseline}", *heads.values()], rows), "", *textwrap.wrap(text, 98)]
 
-    def _legend(self) -> list[str]:
+    def legend(self) -> list[str]:
+        """What the numbers are, in sentences."""
         count, metric = len(self.examples), self.metric
         drawn = "training seeds on one federation" if self.fixed else "replicates (federation and training seed)"
         over = f"mean±std over {count} {drawn}" if count > 1 else "one replicate"
@@ -153,7 +158,7 @@ class Comparison(NamedTuple):
             lines += [f"Settings were chosen by validation {self.choose}, on the trainings that are tested."]
             chosen = [f"{rule} {label(point)}" for rule, point in self.settings.items()]
             lines += [f"Chosen: {'; '.join(chosen)}."]
-        return [piece for line in lines for piece in textwrap.wrap(line, 98, break_on_hyphens=False)]
+        return lines
 
     def to_pandas(self) -> Any:
         """A data frame with a row per rule and replicate; needs ``pip install 'fedjax-fair[pandas]'``.
@@ -171,27 +176,34 @@ class Comparison(NamedTuple):
         ]
         return pandas.concat(frames, ignore_index=True)
 
+    def to_json(self) -> dict[str, Any]:
+        """What a results folder keeps, of plain numbers and words: measures per replicate, differences, choices."""
+        several = len(self.examples) > 1 and len(self.runs) > 1
+        measures = {name: {k: v.tolist() for k, v in of.items()} for name, of in self.measures().items()}
+        tried = {
+            rule: {point: {k: v.tolist() for k, v in of.items()} for point, of in points.items()}
+            for rule, points in self.tried.items()
+        }
+        differences = {
+            rule: {measure: {**c.difference._asdict(), "holm": c.holm} for measure, c in of.items()}
+            for rule, of in (self.differences() if several else {}).items()
+        }
+        plain: dict[str, Any] = {name: getattr(self, name) for name in ("baseline", "split", "last", "fixed")}
+        plain |= {"replicates": len(self.examples), "measures": measures, "differences": differences}
+        plain |= {"choose": self.choose, "settings": self.settings, "tried": tried} if self.settings else {}
+        return plain | {"notes": [*self.legend(), *flags(self)]}
+
     def to_latex(self) -> str:
         r"""A ``tabular`` (package booktabs): per rule mean ± std of every measure, ``^*`` where Holm's p < .05."""
         differences = self.differences() if len(self.examples) > 1 else {}
-        titles = [t.replace("%", r"\%").replace("²", "$^2$") for t in _headings(self.metric).values()]
-        titles += [r"better off \%"] if self.references else []
-        begin = r"\begin{tabular}{l" + "r" * len(titles) + "}"
-        lines = [begin, r"\toprule", rf"rule & {' & '.join(titles)} \\", r"\midrule"]
+        stars = {rule: {m for m, c in of.items() if c.holm < 0.05} for rule, of in differences.items()}
+        cells, heads = {}, columns(self.metric)
         for rule, of in self.measures().items():
-            cells = [re.sub(r"([_%&#$])", r"\\\1", rule)]
-            for measure in MEASURES:
-                compared = differences.get(rule, {}).get(measure)
-                star = "^{*}" if compared and compared.holm < 0.05 else ""
-                cells.append(_in_maths(spread(of[measure], *digits_of(measure, self.metric)), star))
-            cells += [_in_maths(spread(of["better_off"], 0))] if self.references else []
-            lines += [r"\midrule"] if rule == next(iter(self.references), None) else []
-            lines.append(" & ".join(cells) + r" \\")
-        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
-
-
-def _in_maths(text: str, star: str = "") -> str:
-    return f"${text}{star}$".replace("±", r" \pm ")
+            shown = {m: spread(of[m], *digits_of(m, self.metric)) for m in MEASURES}
+            cells[rule] = [(text, m in stars.get(rule, ())) for m, text in shown.items()]
+            cells[rule] += [(spread(of["better_off"], 0), False)] if self.references else []
+        titles = [*heads.values(), *(["better off %"] if self.references else [])]
+        return latex(titles, cells, rule_before=next(iter(self.references), None))
 
 
 def measured(
@@ -208,7 +220,12 @@ def measured(
     return {measure: np.array(of) for measure, of in found.items()}
 
 
-def _headings(metric: Metric) -> dict[str, str]:
+def _folded(sentences: list[str]) -> list[str]:
+    return [line for text in sentences for line in textwrap.wrap(text, 98, break_on_hyphens=False)]
+
+
+def columns(metric: Metric) -> dict[str, str]:
+    """Headings of the measures, in the metric's name and unit."""
     own = headings(metric)
     return {"accuracy": own["accuracy"], "worst10": "worst 10%", "variance": own["variance"], "gini": "Gini"}
 
