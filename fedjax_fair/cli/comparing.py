@@ -18,6 +18,7 @@ from fedjax_fair.cli.train import header_of, notes_of, shows_progress
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.joining import rule_of as rule_of_pair
 from fedjax_fair.registry.grids import GRIDS, rates
+from fedjax_fair.registry.plugins import blamed
 from fedjax_fair.results.compare import CRITERIA, compare
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.folder import write, write_plots
@@ -73,6 +74,9 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
         return parts.with_liars(first, drawn, ground.honest)
 
     makers = {text: maker_of(first, entry, cohort_of(first, ground.data)) for text, entry in entries.items()}
+    for text, entry in entries.items():
+        with blamed(entry.rule):
+            build(makers[text](), ground.data)
     tune = {text: grid_of(entry, first.lr) for text, entry in entries.items()} if experiment.tune else {}
     return Contest(ground, cohort_of(first, ground.data), makers, build, ground.data if fixed else federation, tune)
 
