@@ -75,3 +75,20 @@ def test_holm_leaves_out_what_has_no_p():
 def test_wrong_calls_say_what_is_wrong(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 12])
+def test_against_statsmodels(count):
+    """Holm's adjustment, the interval, and the smallest effect that the paired t-test shows with power .8."""
+    from statsmodels.stats import multitest, power, weightstats
+
+    rng = np.random.default_rng(count)
+    values, baseline = rng.normal(size=(2, count))
+    found, differences = paired(values, baseline), values - baseline
+    described = weightstats.DescrStatsW(differences)
+    assert_allclose([found.low, found.high], described.tconfint_mean(0.05), rtol=1e-9)
+    assert_allclose(found.p, described.ttest_mean(0)[1], rtol=1e-9)
+    effect = power.TTestPower().solve_power(effect_size=None, nobs=count, alpha=0.05, power=0.8)
+    assert_allclose(found.detectable, effect * differences.std(ddof=1), rtol=1e-3)
+    p = rng.random(6) / 10
+    assert_allclose(holm(p), multitest.multipletests(p, method="holm")[1], rtol=1e-12)

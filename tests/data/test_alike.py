@@ -1,0 +1,64 @@
+"""Federations brought to one form: the same shapes, and every client keeps its own examples and no other."""
+
+import jax
+import numpy as np
+import toy
+from numpy.testing import assert_array_equal
+
+import fedjax_fair as ff
+from fedjax_fair.data.alike import alike, with_union
+
+SMALL, LARGE = toy.federation((2, 5, 3)), toy.federation((4, 1, 3), seed=1)
+
+
+def rows_of(split, k):
+    start, size = int(split.start[k]), int(split.size[k])
+    return np.asarray(split.rows)[start : start + size]
+
+
+def test_all_have_the_same_shapes_and_every_client_its_own_examples():
+    form = alike([SMALL, LARGE])
+    shapes = [[leaf.shape for leaf in jax.tree.leaves(data)] for data in form.each]
+    assert shapes[0] == shapes[1]
+    for data, padded in zip((SMALL, LARGE), form.each):
+        for name in ("train", "validation", "test"):
+            assert_array_equal(getattr(padded, name).size, getattr(data, name).size)
+            for k in range(3):
+                rows = rows_of(getattr(data, name), k)
+                assert_array_equal(rows_of(getattr(padded, name), k), rows)
+                assert_array_equal(np.asarray(padded.x)[rows], np.asarray(data.x)[rows])
+
+
+def test_rows_that_were_added_are_nobodys():
+    padded = alike([SMALL, LARGE]).each[1]
+    assert (np.asarray(padded.train.owner) == 3).sum() == 2
+
+
+def test_the_largest_has_of_every_client_the_most():
+    largest = alike([SMALL, LARGE]).largest
+    assert largest.sizes.tolist() == [4, 5, 3]
+    assert set(rows_of(largest.train, 0)) == set(rows_of(SMALL.train, 0))
+
+
+def test_federations_of_one_form_stay_as_they_are():
+    other = toy.federation((2, 5, 3), seed=1)
+    form = alike([SMALL, other])
+    assert form.largest is SMALL
+    assert form.each[1] is other
+
+
+def test_stores_that_hold_the_same_are_held_once():
+    x, y = np.zeros((9, 2), np.float32), np.arange(9) % 2
+    one, other = (
+        ff.FederatedData.from_arrays(x, y, client_id=np.repeat([0, 1], sizes)) for sizes in ([4, 5], [3, 6])
+    )
+    form = alike([one, other])
+    assert form.each[0].x is form.each[1].x
+
+
+def test_the_union_is_one_client_more_who_has_all_training_examples():
+    union = with_union(alike([SMALL, LARGE]).each[1])
+    assert union.sizes.tolist() == [4, 1, 3, 8]
+    assert_array_equal(rows_of(union.train, 3), np.concatenate([rows_of(LARGE.train, k) for k in range(3)]))
+    assert union.test.size.shape == (3,)
+    assert union.train.rows.shape == with_union(alike([SMALL, LARGE]).each[0]).train.rows.shape

@@ -1,0 +1,53 @@
+"""Work in threads: in order, one compiler a program, in the caller's settings; the first error ends all."""
+
+import threading
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from fedjax_fair.engine.tasks import Task, in_threads
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_results_come_in_the_order_of_the_tasks(threads):
+    tasks = [Task(i % 2, lambda i=i: i) for i in range(7)]
+    assert in_threads(tasks, threads) == list(range(7))
+
+
+def test_the_first_of_a_program_is_done_before_its_others_begin():
+    done: list[int] = []
+    begun: list[tuple[int, list[int]]] = []
+    lock = threading.Lock()
+
+    def work(i):
+        with lock:
+            begun.append((i, list(done)))
+        with lock:
+            done.append(i)
+
+    in_threads([Task(i % 2, lambda i=i: work(i)) for i in range(8)], 4)
+    assert all(i < 2 or i % 2 in before for i, before in begun)
+
+
+def test_threads_compute_in_the_callers_float_type_and_precision():
+    def settings():
+        return jnp.zeros(()).dtype, jax.config.jax_default_matmul_precision
+
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+        found = in_threads([Task(i, settings) for i in range(4)], 2)
+    assert found == [(jnp.float64, "highest")] * 4
+
+
+def test_the_first_error_is_raised_and_what_has_not_begun_is_left_out():
+    begun = []
+
+    def work(i):
+        begun.append(i)
+        if i == 0:
+            raise KeyboardInterrupt("enough")
+        threading.Event().wait(0.05)
+
+    with pytest.raises(KeyboardInterrupt, match="enough"):
+        in_threads([Task(i, lambda i=i: work(i)) for i in range(50)], 2)
+    assert len(begun) < 50

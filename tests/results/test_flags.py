@@ -1,0 +1,74 @@
+"""What a reader of a comparison is told below the table: each flag appears where it should, and only there."""
+
+import re
+
+import numpy as np
+import pytest
+
+import fedjax_fair as ff
+from fedjax_fair.results.comparison import Comparison
+from fedjax_fair.results.flags import flags
+from fedjax_fair.types import Evaluation
+
+N = 6
+RNG = np.random.default_rng(0)
+
+
+def history(means=(0.5, 0.5, 0.5), coef=1 / 3, active=True, asked=0):
+    """Evaluations with these means over six clients, and three rounds of three clients."""
+    accuracy = np.array(means)[:, None] + RNG.normal(size=(len(means), N)) * 1e-3
+    accuracy += np.array(means)[:, None] - accuracy.mean(1, keepdims=True)
+    scores = {"test": Evaluation(accuracy, 1 - accuracy)}
+    rounds, ids = np.arange(1, len(means) + 1), np.tile(np.arange(3), (3, 1))
+    flagged = np.full((3, 3), active)
+    counts = {"downloads": np.full(3, 3), "evaluations": np.full(3, asked)}
+    return ff.History(rounds, scores, ids, np.full((3, 3), coef), flagged, None, **counts)
+
+
+def comparison(runs, examples=20, **changes):
+    kept = {
+        **{"runs": runs, "baseline": next(iter(runs)), "split": "test", "last": 3, "fixed": False},
+        **{"examples": [np.full(N, examples)] * len(next(iter(runs.values()))), "choose": "accuracy"},
+        **{"settings": {}, "grids": {}, "tried": {}, "tried_runs": {}, "references": {}, "clients": None},
+    }
+    return Comparison(**(kept | changes))
+
+
+def plain():
+    return [history(), history()]
+
+
+def test_nothing_is_said_where_there_is_nothing_to_say():
+    assert flags(comparison({"a": plain(), "b": plain()})) == []
+
+
+same = plain()
+TUNED = {
+    "settings": {"a": {"q": 1.0}},
+    "grids": {"a": {"q": [0.1, 0.5, 1.0]}},
+    "tried": {"a": dict.fromkeys("xyz")},
+}
+CASES = {
+    "identical": ({"a": same, "b": same}, {}, "identical, bit for bit: a, b"),
+    "climbing": ({"a": plain(), "b": [history((0.1, 0.2, 0.3))] * 2}, {}, "still improving over the last 3.*: b"),
+    "few examples": ({"a": plain()}, {"examples": 9}, "6 of 6 clients have fewer than 10 test examples"),
+    "left out": ({"a": plain(), "b": [history(active=False)] * 2}, {}, "updates left out, .*: b 18"),
+    "step": ({"a": plain(), "b": [history(coef=0.5)] * 2}, {}, "is not 1: b 1.5"),
+    "cost": ({"a": plain(), "b": [history(asked=40)] * 2}, {}, "cost a round: b 3 models sent, 40 examples"),
+    "edge": ({"a": plain()}, TUNED, "chosen at the edge of its grid: a q=1"),
+    "budget": ({"a": plain()}, TUNED, "tuning: 3 points for every rule"),
+    "budgets": ({"a": plain(), "b": plain()}, TUNED, "tuning budgets differ: a 3, b 1 points"),
+}
+
+
+@pytest.mark.parametrize(("runs", "changes", "sentence"), CASES.values(), ids=CASES)
+def test_each_flag_names_its_rules(runs, changes, sentence):
+    found = flags(comparison(runs, **changes))
+    assert any(re.search(sentence, flag) for flag in found), found
+
+
+def test_a_choice_inside_its_grid_and_a_grid_of_words_are_no_edges():
+    inside = {**TUNED, "settings": {"a": {"q": 0.5}}}
+    words = {**TUNED, "settings": {"a": {"q": "x"}}, "grids": {"a": {"q": ["x", "y", "z"]}}}
+    for changes in (inside, words):
+        assert not any("edge" in flag for flag in flags(comparison({"a": plain()}, **changes)))
