@@ -122,10 +122,10 @@ def run(
         state = sim.init(as_key(key)) if state is None else _own(state, sim)
         keeper = None if checkpoint is None else _keeper(checkpoint, sim, state, rounds, gap)
         before, done, past = int(state.round), 0, None
-        warned = False
+        begun, warned = state.params, False
         if keeper is not None and (found := keeper.load(state, blank(sim))):
             done, state, past = found
-        begun, state, kept = state, _copied(state), done  # what is donated must be nobody else's
+        state, kept = _copied(state), done  # what is donated must be nobody else's
         advance(done)
         if past is not None and on_chunk is not None and on_chunk(_copied(state), told(past, sim)):
             return state, told(past, sim)
@@ -148,7 +148,7 @@ def run(
                 break
     history = told(so_far(), sim)
     if not warned:  # or there is a reason already
-        watch.say(watch.unused(sim, history, not watch.moved(begun.params, state.params)))
+        watch.say(watch.unused(sim, history, not watch.moved(begun, state.params)))
     return state, history
 
 
