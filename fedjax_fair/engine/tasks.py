@@ -29,11 +29,13 @@ def threads_for(threads: int | None) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def in_threads(tasks: Sequence[Task], threads: int) -> list[object]:
-    """What each task returns, in their order; the first error ends those that have not begun, and is raised.
+def in_threads(tasks: Sequence[Task], threads: int, halted: threading.Event | None = None) -> list[object]:
+    """What each task returns, in their order; the first error, or Ctrl-C, ends those that have not begun, and is
+    raised. Those that have begun may look at ``halted``, which is then set.
 
     Every thread computes as the caller does: in its float type, its precision, on its device.
     """
+    halted = threading.Event() if halted is None else halted
     if threads == 1 or len(tasks) < 2:
         return [task.work() for task in tasks]
     firsts: dict[Hashable, int] = {}
@@ -61,6 +63,9 @@ def in_threads(tasks: Sequence[Task], threads: int) -> list[object]:
             for future in futures.values():
                 if future.done() and not future.cancelled() and (error := future.exception()) is not None:
                     raise error
+        except BaseException:
+            halted.set()
+            raise
         finally:
             for future in futures.values():
                 future.cancel()

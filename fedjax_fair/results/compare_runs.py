@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from threading import Event
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -68,10 +69,16 @@ class Job(NamedTuple):
 
 def do(works: list[Work], course: Course) -> list[Any]:
     """What each work comes to; the tasks of all share the threads."""
-    rounds, kept = sum(work.rounds for work in works), course.checkpoint is not None
-    with asked_to_stop(kept) as stop, bar(course.progress, rounds) as advance:
+    rounds, kept, halted = sum(work.rounds for work in works), course.checkpoint is not None, Event()
+    with asked_to_stop(kept) as stop, bar(course.progress, rounds) as shown:
+
+        def advance(rounds: int) -> None:
+            if halted.is_set():  # another task failed, or was interrupted
+                raise KeyboardInterrupt("stopped")
+            shown(rounds)
+
         tasks = [task._replace(work=partial(task.work, stop, advance)) for work in works for task in work.tasks]
-        results = iter(in_threads(tasks, course.threads))
+        results = iter(in_threads(tasks, course.threads, halted))
     return [work.collect([next(results) for _ in work.tasks]) for work in works]
 
 

@@ -51,3 +51,16 @@ def test_the_first_error_is_raised_and_what_has_not_begun_is_left_out():
     with pytest.raises(KeyboardInterrupt, match="enough"):
         in_threads([Task(i, lambda i=i: work(i)) for i in range(50)], 2)
     assert len(begun) < 50
+
+
+def test_what_has_begun_is_told_that_it_may_stop():
+    halted, seen = threading.Event(), []
+
+    def work(i):
+        if i == 0:
+            raise ValueError("wrong")
+        seen.append(halted.wait(10))
+
+    with pytest.raises(ValueError, match="wrong"):
+        in_threads([Task(i, lambda i=i: work(i)) for i in range(2)], 2, halted)
+    assert seen in ([], [True])
