@@ -11,7 +11,7 @@ from fedjax_fair.engine import signals
 from fedjax_fair.engine.training import Training
 from fedjax_fair.robustness.availability import Available, PerClient
 from fedjax_fair.robustness.faults import Fault
-from fedjax_fair.types import Params, Selector
+from fedjax_fair.types import Memory, Params, Selector
 
 
 class Components(NamedTuple):
@@ -37,6 +37,8 @@ class Components(NamedTuple):
     """The server optimiser's, behind the method's own transform, in full precision."""
     reads: tuple[str, ...]
     """The signals that the rule, the server or the selector reads."""
+    memory: Memory | None
+    """What clients remember."""
     mesh: Mesh | None
     """The devices that share the cohort; None for one."""
 

@@ -21,7 +21,7 @@ from fedjax_fair.engine.devices import gather, share, shared_out
 from fedjax_fair.engine.failures import unless_dead
 from fedjax_fair.models import Model
 from fedjax_fair.numerics.model_size import is_small
-from fedjax_fair.types import Evaluation, Key, Params
+from fedjax_fair.types import Evaluation, Key, Params, SimState
 
 PIECE = 256
 PerExample = Callable[[Array, Array], Array]
@@ -177,3 +177,8 @@ def evaluator(
         return OrderedDict((split, judge(split)) for split in splits)
 
     return evaluation
+
+
+def scored(evaluate: Callable, deploy: Callable, state: SimState, data: Any) -> dict[str, Evaluation]:
+    """Every client's results after so many rounds: the model's, and those of what clients remember."""
+    return evaluate(deploy(state), data, *(() if state.memory is None else (state.memory,)))

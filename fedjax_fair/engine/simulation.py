@@ -16,20 +16,20 @@ from fedjax_fair.engine import checks
 from fedjax_fair.engine.alone import check_objective
 from fedjax_fair.engine.blocks import choose_block, choose_interleaved
 from fedjax_fair.engine.components import Components
-from fedjax_fair.engine.descent import check_server
 from fedjax_fair.engine.devices import as_mesh, everywhere, part, replicate
 from fedjax_fair.engine.fit import check_fit, check_other, check_parameters
+from fedjax_fair.engine.memory import check_memory, first_memory
 from fedjax_fair.engine.restarts import check_local
 from fedjax_fair.engine.round import play_round
+from fedjax_fair.engine.server import server_of, signals_read
 from fedjax_fair.engine.signals import PerExample, choose_eval_batch, evaluator, scoring
 from fedjax_fair.engine.training import cohort_training, local_work
 from fedjax_fair.engine.watch import say
+from fedjax_fair.local.remembering import within
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.models import Model, as_model, losses
-from fedjax_fair.models.metric import as_metric, check_accuracy
-from fedjax_fair.reads import reads
+from fedjax_fair.models.metric import as_metric
 from fedjax_fair.robustness.availability import Available, PerClient, always
-from fedjax_fair.robustness.defences import check_descends
 from fedjax_fair.robustness.faults import Fault, check_faults
 from fedjax_fair.selectors import uniform
 from fedjax_fair.types import (
@@ -43,7 +43,6 @@ from fedjax_fair.types import (
     Simulation,
     Train,
     as_method,
-    server_transform,
 )
 
 Precision = Literal["highest", "high", "default"]
@@ -126,10 +125,11 @@ def simulation(
     eval_batch = choose_eval_batch(eval_batch, shapes)
     metric = check_fit(net, shapes, data, loss, metric)
     kind = as_metric(metric, loss)[0] if kind is None else kind
-    check_objective(local_loss, train, shapes, data.sizes)
-    check_local(train, shapes, data.sizes)
+    check_objective(local_loss, within(train), shapes, data.sizes)
+    check_local(within(train), shapes, data.sizes)
+    check_memory(method, shapes, data.n_clients, mesh)
     say([remark] if (remark := getattr(method.aggregator.weigh, "remark", "")) else [])
-    checks.check_weigh(method.aggregator, data.n_clients, selector.cohort, shapes)
+    checks.check_weigh(method.aggregator, data.n_clients, selector.cohort, shapes, method.memory)
     server = server_of(method, server_optimizer, data, selector, shapes)
     count = part(selector.cohort, mesh)
     block = choose_block(client_block, count, shapes, data.sizes)
@@ -140,7 +140,9 @@ def simulation(
         selector=selector,
         available=available,
         faults=faults,
-        training=cohort_training(train, local_loss, data.sizes, block, interleaved, faulty=bool(faults)),
+        training=cohort_training(
+            train, local_loss, data.sizes, block, interleaved, faulty=bool(faults), memory=method.memory
+        ),
         loss=scoring(net, loss),
         metric=scoring(net, metric),
         largest_train=int(data.sizes.max()),
@@ -149,6 +151,7 @@ def simulation(
         weigh=computing("highest", method.aggregator.weigh),
         update=computing("highest", server.update),
         reads=signals_read(method, server, selector, data, shapes, kind),
+        memory=method.memory,
         mesh=mesh,
     )
 
@@ -177,36 +180,6 @@ def shapes_of(net: Model, data: FederatedData) -> tuple[Any, Params]:
     return example, check_parameters(jax.eval_shape(net.init, jax.random.key(0), example))
 
 
-def server_of(
-    method: Method,
-    optimizer: optax.GradientTransformation | None,
-    data: FederatedData,
-    selector: Selector,
-    shapes: Params,
-) -> optax.GradientTransformationExtraArgs:
-    """The method's own transform, then the optimiser; ValueError where they do not descend."""
-    server = optax.chain(
-        server_transform(method, data.n_clients, selector.cohort),
-        optax.sgd(1.0) if optimizer is None else optimizer,
-    )
-    check_descends(server, shapes, selector.cohort)
-    check_server(method, optimizer, shapes, selector.cohort)
-    return server
-
-
-def signals_read(
-    method: Method, server: Any, selector: Selector, data: FederatedData, shapes: Params, metric: Metric
-) -> tuple[str, ...]:
-    """What the rule, the server's optimiser and the selector read of the report; ValueError where data lack it."""
-    listening = method._replace(transform=server)
-    read = reads(listening, selector, n_clients=data.n_clients, cohort=selector.cohort, params=shapes)
-    if "accuracy" in read and not data.validation.rows.shape[0]:
-        raise ValueError("accuracy is read, but the data has no validation split: give split a second share")
-    if "accuracy" in read:
-        check_accuracy(metric)
-    return read
-
-
 def initializer(
     net: Model,
     example: Any,
@@ -229,6 +202,7 @@ def initializer(
             server=server.init(params),
             aggregator=method.aggregator.init(sizes, rule_key),
             selector=selector.init(sizes, selector_key),
+            memory=first_memory(method.memory, params, data.n_clients),
         )
         return replicate(start, mesh)
 

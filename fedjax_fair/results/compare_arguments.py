@@ -10,6 +10,7 @@ import numpy as np
 from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.grid import extremes, values_of
+from fedjax_fair.engine.signals import scored
 from fedjax_fair.types import Aggregator, Method, Simulation
 
 
@@ -109,7 +110,9 @@ def check_build(
             raise ValueError(f"build must return an ff.simulation(...), got {type(sim).__name__} for {rule}")
         if sim.data.train.size.shape != data.train.size.shape or not np.array_equal(sim.data.sizes, data.sizes):
             raise ValueError("build must use the data that it is given, got a simulation of other clients")
-    scored = jax.eval_shape(lambda key: sim.evaluate(sim.deploy(sim.init(key)), sim.data), jax.random.key(0))
-    if missing := sorted(wanted - set(scored)):
+    splits = jax.eval_shape(
+        lambda key: scored(sim.evaluate, sim.deploy, sim.init(key), sim.data), jax.random.key(0)
+    )
+    if missing := sorted(wanted - set(splits)):
         want = "as in evaluate=('test', 'validation')"
-        raise ValueError(f"build must evaluate the {missing[0]} split, {want}, got {[*scored]}")
+        raise ValueError(f"build must evaluate the {missing[0]} split, {want}, got {[*splits]}")

@@ -17,7 +17,7 @@ from jax import Array
 
 from fedjax_fair.checks import check_range
 from fedjax_fair.reads import toy_report
-from fedjax_fair.types import Aggregator, Key, Method, Params, Report, State, as_method, marked
+from fedjax_fair.types import Aggregator, Key, Memory, Method, Params, Report, State, as_method, marked
 
 
 def clip_losses(rule: Aggregator | Method, factor: float = 3.0) -> Method:
@@ -174,7 +174,7 @@ def _made(name: str, g: Params, sent: dict[str, Any], aggregate: Params) -> Para
     return aggregate
 
 
-def check_descends(server: Any, params: Params, cohort: int) -> None:
+def check_descends(server: Any, params: Params, cohort: int, memory: Memory | None = None) -> None:
     """What the server does with the aggregate, a rule's own transform included, ends in a step against it.
 
     Raises:
@@ -193,7 +193,7 @@ def check_descends(server: Any, params: Params, cohort: int) -> None:
             )
         return moved
 
-    report = jax.eval_shape(lambda p: toy_report(cohort, p), params)
+    report = jax.eval_shape(lambda p: toy_report(cohort, p, memory), params)
     jax.eval_shape(trace, report, params, jax.random.key(0))
 
 
