@@ -98,3 +98,6 @@ class Memory(NamedTuple):
     personal: Callable[[Params, Any], Params] | None = None
     """``(params, M) -> params``: the model that a client uses itself: scored where ``evaluate`` says
     ``"test@personal"``."""
+    received: Callable[[Params, Any], Params] | None = None
+    """``(params, M) -> params``: the model that a client begins its round with, whose loss and accuracy it reports;
+    None for the server's."""

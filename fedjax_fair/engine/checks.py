@@ -67,16 +67,17 @@ def check_available(available: Any, n_clients: int) -> None:
 
 
 def check_splits(evaluate: Sequence[str], data: FederatedData) -> tuple[str, ...]:
-    """The splits to evaluate on, each known and not empty."""
+    """The splits to evaluate on, each known and not empty; of "test@personal" the first half."""
     if not isinstance(evaluate, (list, tuple)) or not evaluate:
         raise ValueError(f"evaluate must be a non-empty list of splits, such as ('test',), got {evaluate!r}")
-    for name in evaluate:
+    splits = [name.partition("@")[0] if isinstance(name, str) else name for name in evaluate]
+    for name in splits:
         check_choice("evaluate", name, ("test", "validation", "train"))
         if not getattr(data, name).rows.shape[0]:
             raise ValueError(
                 f"evaluate asks for the {name} split, but the data has none: give split a share for it"
             )
-    return tuple(evaluate)
+    return tuple(splits)
 
 
 def check_weights(result: Any, cohort: int, before: Any) -> tuple[Array, Any]:

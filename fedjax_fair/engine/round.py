@@ -30,8 +30,8 @@ def play_round(parts: Components, state: SimState, data: FederatedData) -> tuple
         ids=cohort.ids,
         n=data.train.size[cohort.ids].astype(jnp.result_type(float)),
         active=cohort.there,
-        loss=parts.received_loss(state.params, data, cohort.ids),
-        accuracy=parts.validated(state.params, data, cohort.ids),
+        loss=parts.received_loss(state, data, cohort.ids),
+        accuracy=parts.validated(state, data, cohort.ids),
         params=state.params,
         memory=parts.memory,
     )

@@ -45,7 +45,7 @@ def every_client(
 
     def flat(start: Array) -> tuple[Array, ...]:
         positions = jnp.minimum(start + jnp.arange(batch), total - 1)
-        return score(params, *_examples(data, split.rows[positions]))
+        return score(params, *examples(data, split.rows[positions]))
 
     starts = jnp.arange(steps, dtype=jnp.int32) * batch
     values = shared_out(lambda mine: jax.lax.map(flat, mine), starts, mesh)
@@ -98,7 +98,7 @@ def cohort(
             positions = step * width + jnp.arange(width)
             rows = split.rows[jnp.minimum(start[:, None] + positions[None, :], split.rows.shape[0] - 1)]
             mine = positions[None, :] < size[:, None]
-            values = score(params, *_examples(data, rows.reshape(-1)))
+            values = score(params, *examples(data, rows.reshape(-1)))
             return tuple(s + jnp.where(mine, v.reshape(mine.shape), 0).sum(1) for s, v in zip(sums, values))
 
         shapes = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
@@ -125,13 +125,13 @@ def minibatch(
         size = data.train.size[ids]
         drawn = jax.vmap(lambda k, n: jax.random.randint(k, (batch,), 0, n, jnp.int32))(keys, size)
         rows = data.train.rows[data.train.start[ids][:, None] + drawn]
-        values = score(params, *_examples(data, rows.reshape(-1)))
+        values = score(params, *examples(data, rows.reshape(-1)))
         return tuple(v.reshape(rows.shape).mean(1) for v in values)
 
     return shared_out(some, ids, mesh)
 
 
-def _examples(data: FederatedData, rows: Array) -> tuple[Any, Array]:
+def examples(data: FederatedData, rows: Array) -> tuple[Any, Array]:
     """The rows' inputs and labels, made before any use: fused into a product of matrices, the conversion from
     bytes is made again and again, and an MLP's losses on a CPU take twice as long."""
     x, y = data.take(rows)
@@ -164,17 +164,26 @@ def choose_eval_batch(eval_batch: int | None, params: Params) -> int:
 
 
 def evaluator(
-    scores: Any, splits: Sequence[str], eval_batch: int, mesh: Mesh | None
-) -> Callable[[Params, FederatedData], dict[str, Evaluation]]:
-    """``(params, data) -> every client's metric and loss on each of the splits``."""
+    scores: Any,
+    names: Sequence[str],
+    eval_batch: int,
+    mesh: Mesh | None,
+    alone: Callable[[str, Params, FederatedData, Any], Evaluation],
+) -> Callable[..., dict[str, Evaluation]]:
+    """``(params, data, memory) -> every client's metric and loss on each of the splits``.
 
-    def evaluation(params: Params, data: FederatedData) -> dict[str, Evaluation]:
-        def judge(split: str) -> Evaluation:
-            means = every_client(scores, params, data, getattr(data, split), eval_batch, mesh)
+    ``alone`` judges where every client has a model of its own, as in "test@personal".
+    """
+
+    def evaluation(params: Params, data: FederatedData, memory: Any = None) -> dict[str, Evaluation]:
+        def judge(name: str) -> Evaluation:
+            if "@" in name:
+                return alone(name, params, data, memory)
+            means = every_client(scores, params, data, getattr(data, name), eval_batch, mesh)
             return unless_dead(Evaluation(*means), params)
 
         # JAX sorts the keys of a plain dict, and the history leads with the first split.
-        return OrderedDict((split, judge(split)) for split in splits)
+        return OrderedDict((name, judge(name)) for name in names)
 
     return evaluation
 

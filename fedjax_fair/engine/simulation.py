@@ -19,6 +19,7 @@ from fedjax_fair.engine.components import Components
 from fedjax_fair.engine.devices import as_mesh, everywhere, part, replicate
 from fedjax_fair.engine.fit import check_fit, check_other, check_parameters
 from fedjax_fair.engine.memory import check_memory, first_memory
+from fedjax_fair.engine.personal import FineTune, judged_alone, names_of, owners
 from fedjax_fair.engine.restarts import check_local
 from fedjax_fair.engine.round import play_round
 from fedjax_fair.engine.server import server_of, signals_read
@@ -62,7 +63,7 @@ def simulation(
     faults: Sequence[Fault] = (),
     loss: PerExample = losses.softmax_cross_entropy,
     metric: PerExample | Metric | None = None,
-    evaluate: Sequence[str] = ("test",),
+    evaluate: Sequence[str | FineTune] = ("test",),
     deploy: Callable[[SimState], Params] | None = None,
     client_block: int | str | None = "auto",
     eval_batch: int | None = None,
@@ -96,6 +97,8 @@ def simulation(
         default ``ff.losses.accuracy``, or ``ff.losses.binary_accuracy`` where a model has one output and the loss
         goes by its sign, as ``sigmoid_cross_entropy`` does.
       evaluate: the splits that ``sim.evaluate`` scores, the first being the one that the history leads with.
+        "test@personal" scores every client's own model, of methods such as ``ff.ditto()``;
+        ``ff.fine_tune(trainer)`` the global one after every client has tuned it, as "test@tuned".
       deploy: the model to evaluate, of a state; the last iterate by default, ``ff.averaged`` for the mean of all.
       client_block: how many clients train side by side, vmapped: None for all, 1 for one after another, or a number
         in between. "auto": on an accelerator all. On a CPU two at a time in one loop, not vmapped, on one device
@@ -118,7 +121,8 @@ def simulation(
     selector = uniform(data.n_clients) if selector is None else selector
     checks.check_federation(selector, available, data.n_clients)
     faults = check_faults(faults, data.n_clients)
-    splits = checks.check_splits(evaluate, data)
+    names = names_of(evaluate, method.memory)
+    splits = checks.check_splits(names, data)
     check_choice("precision", precision, get_args(Precision))
     train, local_loss = local_work(net, method, trainer, loss)
     example, shapes = shapes_of(net, data)
@@ -158,7 +162,12 @@ def simulation(
     def step(state: SimState, data: FederatedData) -> tuple[SimState, Info]:
         return play_round(parts, state, data)
 
-    evaluation = everywhere(evaluator(scoring(net, metric, loss), splits, eval_batch, mesh), mesh)
+    scores = scoring(net, metric, loss)
+    own = owners(
+        evaluate, method.memory, lambda tune: local_work(net, Method(method.aggregator), tune, loss), data.sizes
+    )
+    judge = judged_alone(scores, own, eval_batch, mesh)
+    evaluation = everywhere(evaluator(scores, names, eval_batch, mesh, judge), mesh)
     placed = replicate(data, mesh)
     return Simulation(
         initializer(net, example, method, server, selector, data, mesh),

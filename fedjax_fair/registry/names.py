@@ -7,7 +7,7 @@ from typing import Any
 
 from jax import Array
 
-from fedjax_fair import aggregators, models, selectors
+from fedjax_fair import aggregators, methods, models, selectors
 from fedjax_fair.checks import check_choice, lookup
 from fedjax_fair.data import partition
 from fedjax_fair.local import objectives
@@ -40,6 +40,13 @@ AGGREGATORS: dict[str, Callable[..., Aggregator | Method]] = _table(
     aggregators.loss_softmax,
     aggregators.size_softmax,
     aggregators.reweighted,
+    aggregators.fednova,
+    methods.scaffold,
+    methods.feddyn,
+    methods.ditto,
+    methods.apfl,
+    methods.fedper,
+    methods.fedrep,
 )
 
 SELECTORS: dict[str, Callable[..., Selector]] = _table(
