@@ -45,7 +45,7 @@ class FineTune(NamedTuple):
 
 
 def fine_tune(trainer: Train, split: str = "test") -> FineTune:
-    """An evaluation for ``simulation(evaluate=["test", ff.fine_tune(trainer)])``: every client tunes the model first.
+    """An evaluation for ``simulation(evaluate=["test", fine_tune(trainer)])``: every client first tunes the model.
 
     Each of the N clients trains the deployed model on its own training examples and is scored with what it gets,
     under the name ``"test@tuned"``. Nothing of it is kept, and every evaluation tunes on the same batches. It costs

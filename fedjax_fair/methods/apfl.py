@@ -30,14 +30,16 @@ def apfl(alpha: Array | float = 0.5, aggregator: Aggregator | Method | None = No
 
     Args:
       alpha: share of the client's own model, in [0, 1], the same for all; the paper tries .25, .5 and .75.
-      aggregator: how the global model is made; by default ``fedavg("uniform")``.
+      aggregator: how the global model is made; by default ``fedavg()``.
 
     Raises:
       ValueError: ``alpha`` outside [0, 1], an aggregator whose clients remember; in ``simulation``, a trainer that
         is not ``local_sgd``'s.
 
-    Differs from the paper in: alpha is not learned by the clients; a client that is not selected keeps v_k, and its
-    mixture is with the server's newest model.
+    Differs from the paper in:
+      1. alpha is the same for all, and not learned;
+      2. w is weighed by the clients' sizes; ``aggregator=ff.fedavg("uniform")`` is the paper's;
+      3. a client that is not selected keeps v_k, and its mixture is with the server's newest model.
 
     Source: Deng, Kamani, Mahdavi, Adaptive Personalized Federated Learning, 2020.
     """
@@ -62,7 +64,7 @@ def apfl(alpha: Array | float = 0.5, aggregator: Aggregator | Method | None = No
         return Several(trainer, work)
 
     memory = Memory(init=lambda params: params, personal=mixed)
-    return around("apfl", fedavg("uniform") if aggregator is None else aggregator, memory, local)
+    return around("apfl", fedavg() if aggregator is None else aggregator, memory, local)
 
 
 def _each(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
