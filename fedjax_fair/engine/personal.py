@@ -170,6 +170,7 @@ def own_means(
     total = split.rows.shape[0]
     width = width_of(params)
     each = max(1, min(batch // width, total))
+    shapes = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
 
     def one(id: Array) -> tuple[Array, ...]:
         mine, start, size = model(id), split.start[id], split.size[id]
@@ -185,7 +186,8 @@ def own_means(
         means = tuple(s / jnp.where(size > 0, size.astype(s.dtype), jnp.nan) for s in sums)
         return *means, all_finite([jnp.ones((), bool), *numbers(mine)]).astype(jnp.float32)
 
-    shapes = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
+    if not total:
+        return *(jnp.full(ids.shape, jnp.nan, v.dtype) for v in shapes), jnp.ones(ids.shape, jnp.float32)
     return shared_out(lambda some: jax.lax.map(one, some, batch_size=width), ids, mesh)
 
 

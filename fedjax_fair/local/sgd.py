@@ -10,6 +10,7 @@ from jax import Array
 
 from fedjax_fair.checks import check_count
 from fedjax_fair.local.interleaved import Rows, Work, take_turns
+from fedjax_fair.local.mean_gradient import is_plain, of_way
 from fedjax_fair.local.objectives import LocalLoss, erm, propfair_objective, proximal, tilted
 from fedjax_fair.local.of_round import check_of_round, factor_of, most_steps
 from fedjax_fair.local.transposed import as_it_is, transposing, worth_transposing
@@ -35,7 +36,8 @@ class LocalSGD(NamedTuple):
     objective: Objective
     limit: Callable[[Key, Array, Array], Array] | None = None
     gradient: bool = False
-    """Whether the trace tells the mean of the gradients, for methods that ask for it: an addition a step."""
+    """Whether the trace tells the mean of the gradients, for methods that ask for it; for any optimiser but plain
+    SGD an addition a step."""
 
     def __call__(
         self, loss: LossFn, params: Params, client: Client, key: Key, round: Array
@@ -86,7 +88,7 @@ class LocalSGD(NamedTuple):
                 opt_state,
                 moved,
                 spread + (plain - mean) * (plain - moved),
-                jax.tree.map(jnp.add, total, grads) if self.gradient else None,
+                None if total is None else jax.tree.map(jnp.add, total, grads),
             )
 
         def end(carry: tuple) -> tuple[Params, Trace]:
@@ -97,9 +99,12 @@ class LocalSGD(NamedTuple):
             # The barrier keeps the transposition a copy of its own: inside what follows it is twice as slow.
             params = params if laid is as_it_is else jax.lax.optimization_barrier(laid(params))
             deviation = jnp.sqrt(spread / jnp.maximum(steps, 1).astype(zero.dtype))
-            if self.gradient:
-                total = jax.tree.map(lambda g: g / jnp.maximum(made, 1).astype(g.dtype), laid(total))
-            return params, Trace(mean, deviation, made, total)
+            mean_gradient = None
+            if self.gradient and total is None:
+                mean_gradient = of_way(self.optimizer, laid(anchor), params, made, scale)
+            elif self.gradient:
+                mean_gradient = jax.tree.map(lambda g: g / jnp.maximum(made, 1).astype(g.dtype), laid(total))
+            return params, Trace(mean, deviation, made, mean_gradient)
 
         rows: Rows
         if isinstance(steps, int):
@@ -111,7 +116,8 @@ class LocalSGD(NamedTuple):
             def rows(k: Array) -> Array:
                 return client.rows[at(k)]
 
-        total = jax.tree.map(jnp.zeros_like, params) if self.gradient else None
+        summed = self.gradient and not is_plain(self.optimizer, params)
+        total = jax.tree.map(jnp.zeros_like, params) if summed else None
         return Work(steps, rows, (params, self.optimizer.init(params), zero, zero, total), step, end)
 
     def _batches(self, client: Client, key: Key) -> tuple[Any, Order, Callable[[Array], Array]]:

@@ -11,6 +11,7 @@ from fedjax_fair.aggregators.fedavg import fedavg
 from fedjax_fair.checks import check_range
 from fedjax_fair.local.remembering import Around, Finish, plus, squared_distance
 from fedjax_fair.methods.base import around
+from fedjax_fair.numerics.batch_sum import over_clients
 from fedjax_fair.types import (
     Aggregator,
     Client,
@@ -74,7 +75,7 @@ def feddyn(alpha: Array | float = 0.01, aggregator: Aggregator | Method | None =
     def transform(n_clients: int, cohort: int) -> Transform:
         def update(updates: Params, h: Params, params: Params = None, *, report: Report, **_: Any) -> Any:
             del params
-            h = jax.tree.map(lambda h, moves: h + moves.sum(0) / n_clients, h, report.updates)
+            h = jax.tree.map(lambda h, moves: h + over_clients(moves) / n_clients, h, report.updates)
             return jax.tree.map(jnp.subtract, updates, h), h  # of gradients: the server goes against them
 
         return optax.GradientTransformationExtraArgs(zeros, update)

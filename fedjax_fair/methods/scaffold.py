@@ -9,6 +9,7 @@ import optax
 from fedjax_fair.aggregators.fedavg import fedavg
 from fedjax_fair.local.remembering import Around, Finish, full_gradient, inner, need_local_sgd, plus
 from fedjax_fair.methods.base import around
+from fedjax_fair.numerics.batch_sum import over_clients
 from fedjax_fair.types import (
     Aggregator,
     Client,
@@ -84,7 +85,7 @@ def scaffold(option: Literal[1, 2] = 2, aggregator: Aggregator | Method | None =
     def transform(n_clients: int, cohort: int) -> Transform:
         def update(updates: Params, c: Params, params: Params = None, *, report: Report, **_: Any) -> Any:
             del params
-            changed = jax.tree.map(lambda c, change: c + change.sum(0) / n_clients, c, report.message)
+            changed = jax.tree.map(lambda c, change: c + over_clients(change) / n_clients, c, report.message)
             return updates, changed
 
         keeps = optax.GradientTransformationExtraArgs(zeros, update)

@@ -173,6 +173,12 @@ def test_a_fair_rule_over_clients_that_remember(play, rule, request):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(moved))
 
 
+def test_layers_that_stay_where_nobody_has_validation_examples():
+    data = toy.federation(validation=False)
+    state, _ = toy.play(toy.simulation(data, ff.fedper("^b$"), trainer=DRAWS))
+    assert np.isfinite(state.params["w"]).all()
+
+
 def test_losses_that_a_rule_reads_are_of_the_layers_that_stay(data):
     """FedPer's client reports the loss of the model that it begins with: its own layers on the received base."""
     sim = toy.simulation(data, ff.fedper("^b$", aggregator=ff.fedmaba()), trainer=DRAWS, selector=ff.uniform(3))
