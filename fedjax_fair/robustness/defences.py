@@ -168,7 +168,8 @@ def _made(name: str, g: Params, sent: dict[str, Any], aggregate: Params) -> Para
         if not is_among(g, trail[:1]):
             raise ValueError(
                 f"{name} makes the aggregate anew and undoes what was done before: in server_optimizer it comes "
-                "first, ahead of optimisers and other defences, and it does not go with fedfv's memory (tau > 0)"
+                "first, ahead of optimisers and other defences, and it does not go with fedfv's memory (tau > 0) "
+                "or feddyn's"
             )
         trail.append(aggregate)
     return aggregate

@@ -149,6 +149,39 @@ def test_fedrep_trains_the_head_first_and_then_the_base(data):
     assert_allclose(after.params["w"], state.params["w"] + total / data.sizes.sum(), **CLOSE)
 
 
+def test_apfl_and_fedper_by_hand(data):
+    """Two rounds of full batches: of the first client's models, and of the server's."""
+    trainer, alpha = ff.local_sgd(optax.sgd(0.1), steps=2, batch_size=None), 0.25
+    gradient = jax.jit(jax.grad(toy.mean_loss))
+    examples = [toy.examples(data, k) for k in range(5)]
+
+    def less(params, gradients, rate=0.1):
+        return jax.tree.map(lambda w, g: w - rate * g, params, gradients)
+
+    def average(models):
+        return jax.tree.map(lambda *each: sum(n * w for n, w in zip(data.sizes / data.sizes.sum(), each)), *models)
+
+    w = toy.simulation(data).init(toy.KEY).params
+    own, heads, shared = [w] * 5, [w["b"]] * 5, w
+    for _ in range(2):
+        trained, kept, bases = [], [], []
+        for k, (x, y) in enumerate(examples):
+            mine, v, whole = w, own[k], shared | {"b": heads[k]}
+            for _ in range(2):
+                mixed = jax.tree.map(lambda v, w: alpha * v + (1 - alpha) * w, v, mine)
+                v, mine = less(v, gradient(mixed, x, y), 0.1 * alpha), less(mine, gradient(mine, x, y))
+                whole = less(whole, gradient(whole, x, y))
+            trained, kept, bases = [*trained, mine], [*kept, v], [*bases, whole]
+        w, own = average(trained), kept
+        heads, shared = [whole["b"] for whole in bases], average(bases) | {"b": w["b"] * 0}
+    state, _ = toy.play(toy.simulation(data, ff.apfl(alpha), trainer=trainer), rounds=2)
+    close(state.params, w, **CLOSE)
+    close(state.memory, jax.tree.map(lambda *each: jnp.stack(each), *own), **CLOSE)
+    state, _ = toy.play(toy.simulation(data, ff.fedper("^b$"), trainer=trainer), rounds=2)
+    close(state.params["w"], shared["w"], **CLOSE)
+    close(state.memory[0], jnp.stack(heads), **CLOSE)
+
+
 def test_fednova_with_equal_steps_is_fedavg(play, fedavg):
     close(play("fednova", ff.fednova())[0].params, fedavg, **CLOSE)
 
