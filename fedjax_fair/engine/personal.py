@@ -69,7 +69,7 @@ def names_of(evaluate: Any, memory: Memory | None) -> Any:
     """
     if isinstance(evaluate, FineTune):
         raise ValueError("evaluate must be a non-empty list of splits, such as ('test',), got one fine_tune")
-    if not isinstance(evaluate, (list, tuple)):
+    if not isinstance(evaluate, (list, tuple)) or not evaluate:
         return evaluate  # refused where splits are
     names = [entry.name if isinstance(entry, FineTune) else entry for entry in evaluate]
     for entry, name in zip(evaluate, names):

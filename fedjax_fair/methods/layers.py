@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from fedjax_fair.types import Params
 
@@ -41,7 +42,11 @@ def chosen(personal: Personal, params: Params) -> list[bool]:
         return [bool(personal(path)) for path in paths]
     if personal == "last":
         last = _layer(max(paths, key=_natural))
-        return [_layer(path) == last for path in paths]
+        flags = [_layer(path) == last for path in paths]
+        if all(flags):  # one layer: with all of it at the clients, nothing would be shared
+            vectors = [jnp.ndim(leaf) <= 1 for leaf in jax.tree.leaves(params)]
+            return vectors if any(vectors) else flags
+        return flags
     flags = [re.search(personal, path) is not None for path in paths]
     if not any(flags):
         raise ValueError(f"personal must match a parameter of {', '.join(paths)}, got {personal!r}")

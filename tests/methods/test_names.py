@@ -1,5 +1,6 @@
 """The methods of clients that remember by their names, as the command line calls them."""
 
+import numpy as np
 import pytest
 
 import fedjax_fair as ff
@@ -30,3 +31,9 @@ def test_a_rule_inside_goes_by_its_name():
 def test_which_layers_stay(personal, stay):
     model = {f"Dense_{i}": {name: f"Dense_{i}/{name}" for name in ("bias", "kernel")} for i in (1, 9, 10)}
     assert ff.fedper(personal).memory.init(model) == stay
+
+
+def test_of_one_layer_the_biases_stay():
+    one = {"Dense_0": {"kernel": np.ones((3, 2)), "bias": np.ones(2)}}
+    assert [leaf.shape for leaf in ff.fedper().memory.init(one)] == [(2,)]
+    assert [leaf.shape for leaf in ff.fedper().memory.init({"kernel": np.ones((3, 2))})] == [(3, 2)]
