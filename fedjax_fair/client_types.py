@@ -54,7 +54,7 @@ class Trace(NamedTuple):
     """i32[]: local steps made; None where the trainer does not count them, and then nothing can read them."""
     gradient: Any = None
     """Mean over the local steps of the gradient, of the form of the parameters, where a method asked for it
-    (``LocalSGD.gradient``); it stays at the client."""
+    (``LocalSGD.gradient``), with the weight decay of plain SGD; it stays at the client."""
 
 
 class Objective(Protocol):

@@ -16,11 +16,17 @@ PARAMS = {"w": jnp.arange(12.0).reshape(4, 3) / 10, "b": jnp.ones(3)}
 PLAIN = {
     "sgd": optax.sgd(0.1),
     "scaled": optax.chain(optax.scale(2.0), optax.sgd(0.1)),
-    "some faster": optax.chain(optax.scale(-1.0), optax.scale(0.3)),
+    "twice turned": optax.chain(optax.scale(-1.0), optax.scale(0.3)),
+    "decay": optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1)),
+    "divided": optax.stateless(lambda g, w: jax.tree.map(lambda g: -g / 10.0, g)),
 }
 OTHERS = {
     "momentum": optax.sgd(0.1, momentum=0.9),
-    "decay": optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1)),
+    "decay and momentum": optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1, momentum=0.9)),
+    "by size": optax.stateless(lambda g, w: jax.tree.map(lambda g, w: -0.1 * g * w, g, w)),
+    "inverse": optax.stateless(lambda g, w: jax.tree.map(lambda g: -1.0 / g, g)),
+    "squares": optax.stateless(lambda g, w: jax.tree.map(lambda g: -g * g, g)),
+    "of another": optax.stateless(lambda g, w: {"w": -g["w"], "b": -g["w"][0]}),
     "clipped": optax.chain(optax.clip_by_global_norm(0.1), optax.sgd(0.1)),
     "signs": optax.sign_sgd(0.1),
     "adam": optax.adam(0.1),
@@ -42,7 +48,7 @@ def test_a_swept_rate_is_one_and_half_precision_is_not():
 
 @pytest.mark.parametrize("name", ["sgd", "momentum", "decay"])
 def test_it_is_the_mean_over_the_steps(data, name, quick_to_compile):
-    """Full batches, step by step, under a schedule."""
+    """Full batches, step by step, under a schedule; plain SGD's weight decay is part of the gradient."""
     optimizer, k = (PLAIN | OTHERS)[name], 1
     trainer = ff.local_sgd(optimizer, steps=3, batch_size=None, schedule=lambda r: jnp.where(r < 2, 1.0, 0.5))
     x, y = toy.examples(data, k)
@@ -58,7 +64,8 @@ def test_it_is_the_mean_over_the_steps(data, name, quick_to_compile):
     w, state, total = PARAMS, optimizer.init(PARAMS), jax.tree.map(jnp.zeros_like, PARAMS)
     for _ in range(3):
         gradient = jax.grad(toy.mean_loss)(w, x, y)
-        total = jax.tree.map(jnp.add, total, gradient)
+        decay = 0.1 if name == "decay" else 0.0
+        total = jax.tree.map(lambda t, g, w, decay=decay: t + g + decay * w, total, gradient, w)
         moves, state = optimizer.update(gradient, state, w)
         w = jax.tree.map(lambda w, u: w + 0.5 * u, w, moves)
     close(trained, w, rtol=1e-5, atol=1e-6)

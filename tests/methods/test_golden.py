@@ -46,15 +46,15 @@ def logistic(case):
     return (lambda key, x: jnp.asarray(case["w0"])), (lambda w, x: x @ w[:-1, None] + w[-1])
 
 
-def trajectory(case, method, model, **settings):
-    """The states after each round, with the case's cohorts and rates."""
+def trajectory(case, method, model, decays=False, **settings):
+    """The states after each round, with the case's cohorts and rates; weights decay in the loss, or ``decays``."""
     there = np.zeros((len(case["rounds"]), len(case["x"])), bool)
     for row, played in zip(there, case["rounds"]):
         row[played["selected"]] = True
     decay, shrink = case.get("lr_decay_per_round", 1.0), case.get("weight_decay", 0.0)
 
     def objective(losses, mask, params, anchor):
-        return ff.erm(losses, mask, params, anchor) + shrink / 2 * (params**2).sum()
+        return ff.erm(losses, mask, params, anchor) + (not decays) * shrink / 2 * (params**2).sum()
 
     data = federation(case)
     sim = ff.simulation(
@@ -63,7 +63,9 @@ def trajectory(case, method, model, **settings):
         aggregator=method,
         available=ff.availability.trace(there),
         trainer=ff.local_sgd(
-            optax.sgd(case["lr"]),
+            optax.chain(optax.add_decayed_weights(shrink), optax.sgd(case["lr"]))
+            if decays
+            else optax.sgd(case["lr"]),
             steps=case["local_steps"],
             batch_size=None,
             schedule=lambda r: decay**r,
@@ -98,6 +100,13 @@ def test_scaffold_is_the_papers(case):
     assert_allclose(server[0], column(case, "paper_reference", "server_control"), **CLOSE)
     if case["paper_equals_code"]:
         assert_allclose(params, column(case, "rounds", "server_model"), **CLOSE)
+
+
+@named("scaffold", lambda case: case["weight_decay"])
+def test_scaffold_controls_the_optimisers_weight_decay(case):
+    params, controls, _ = trajectory(case, ff.scaffold(), softmax(case), decays=True)
+    assert_allclose(params, column(case, "paper_reference", "server_model"), **CLOSE)
+    assert_allclose(controls, column(case, "paper_reference", "client_controls"), **CLOSE)
 
 
 @named("scaffold", lambda case: "decay" not in case["name"])
