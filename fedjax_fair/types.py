@@ -160,8 +160,8 @@ class Evaluation(NamedTuple):
 class Simulation(NamedTuple):
     """A federation ready to run: pure functions and the data they take as an argument."""
 
-    init: Callable[[Key], SimState]
-    """``key -> state``."""
+    init: Callable[..., SimState]
+    """``(key, data=sim.data) -> state``; other data as for ``step``."""
     step: Callable[[SimState, Any], tuple[SimState, Info]]
     """``(state, data) -> (state, info)``: one round."""
     evaluate: Callable[..., dict[str, Evaluation]]
@@ -179,6 +179,11 @@ class Simulation(NamedTuple):
     check: Callable[[Any], None] | None = None
     """``data -> None``: ValueError for other data than ``step`` and ``evaluate`` are made for; ``run`` and
     ``sweep`` ask it."""
+    reads: tuple[str, ...] = ()
+    """The signals of the report that the rule, the server's optimiser or the selector reads."""
+    arguments: dict[str, Any] | None = None
+    """What ``simulation`` was given: ``ff.simulation(**(sim.arguments | {"selector": ff.uniform(5)}))`` is the
+    same federation with other cohorts."""
 
 
 Weigh = TypeVar("Weigh", bound=Callable[..., Any])

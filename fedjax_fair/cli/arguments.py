@@ -14,7 +14,10 @@ import tyro
 
 COMPLETION = "--tyro-print-completion"
 DEFAULT_RULES = ("fedavg", "fedavg:weighting=uniform", "qfedavg", "afl", "fedmaba", "aaggff_d")
-COMPARE = """Train several rules on the same data, seeds and initial models; print and keep a table.
+COMPARE = """Train several rules on the same replicates; print and keep their table and paired differences.
+
+Replicate r is the federation drawn from seed r, trained from seed r: all rules see the same clients, initial
+models, cohorts and batches. --tune tries twelve settings of every rule and chooses by the validation split.
 
 fedjax-fair compare --resume FOLDER, without another flag, goes on with one that --checkpoint FOLDER kept.
 
@@ -33,6 +36,31 @@ RUN = """Train one rule; print and keep its results.
 fedjax-fair run --resume FOLDER, without another flag, goes on with a run that --checkpoint FOLDER kept.
 
 Settings may also come from a file: fedjax-fair run SETTINGS.toml [flags]. Flags win over the file."""
+
+SEEDS = Annotated[int, tyro.conf.arg(help="How many runs; seed s decides initial model, selection and batches.")]
+
+
+def _flag(name: str, kind: Any, default: Any, help: str) -> tuple[str, Any, Any]:
+    return name, Annotated[kind, tyro.conf.arg(help=help)], default
+
+
+COMPARING = [
+    _flag("replicates", int, 5, "How many federations, each trained from a seed of its own; differences need two."),
+    _flag("data_seed", int | None, None, "One federation for all replicates, drawn from this seed."),
+    _flag("baseline", str | None, None, "The rule that the others are compared with; by default the first."),
+    _flag("last", int, 5, "A measure is the mean over so many last evaluations."),
+    _flag("tune", bool, False, "Try twelve settings of every rule: its papers' grid, and rates around lr."),
+    _flag(
+        "choose",
+        str,
+        "accuracy",
+        "How: accuracy, worst10, variance, gini, or accuracy_if_worst10 (the best "
+        "accuracy of those whose worst 10 %% are no lower than the baseline's), on the validation split.",
+    ),
+    _flag("plots", bool, False, "Draw Lorenz curves, histograms and curves over rounds into the folder."),
+    _flag("references", bool, True, "Also train every client alone, and one client that has all examples."),
+]
+"""The flags that only compare has."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,10 +117,12 @@ def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
         tuple[str, ...],
         tyro.conf.arg(help="What varies, as setting=value,value,...; all combinations are trained"),
     ]
+    seeds = ("seeds", SEEDS, 3)
+    one = ("aggregator", one_type, "fedavg")
     classes = {
-        "run": experiment_class("Run", [("aggregator", one_type, "fedavg")], RUN),
-        "compare": experiment_class("Compare", [("algorithms", rules_type, DEFAULT_RULES)], COMPARE),
-        "sweep": experiment_class("Sweep", [("aggregator", one_type, "fedavg"), ("grid", grid_type, ())], SWEEP),
+        "run": experiment_class("Run", [one, seeds], RUN),
+        "compare": experiment_class("Compare", [("algorithms", rules_type, DEFAULT_RULES), *COMPARING], COMPARE),
+        "sweep": experiment_class("Sweep", [one, ("grid", grid_type, ()), seeds], SWEEP),
     }
     defaults = {name: kind() for name, kind in classes.items()}
     if len(given) > 1 and given[0] in classes and given[1].endswith(".toml"):

@@ -45,10 +45,12 @@ def act(given: list[str], alone: bool = False) -> None:
             return
         if alone:
             split_cpu(experiment.devices)
+        from fedjax_fair.cli.comparing import train_comparison
         from fedjax_fair.cli.train import train, train_grid
 
         plan, folder = set_up(experiment, rules, going_on, words[0])
-        (train_grid if words[0] == "sweep" else train)(plan, folder, ["fedjax-fair", *given])
+        acts: dict[str, Any] = {"run": train, "compare": train_comparison, "sweep": train_grid}
+        acts[words[0]](plan, folder, ["fedjax-fair", *given])
     except ValueError as error:
         print(f"fedjax-fair: {error}", file=sys.stderr)
         sys.exit(2)
@@ -124,6 +126,7 @@ def set_up(
     experiment: Any, rules: tuple[str, ...], going_on: bool = False, command: str = "run"
 ) -> tuple[Any, Path]:
     """Check everything, build the simulations, claim the results folder and that of the checkpoints."""
+    from fedjax_fair.cli.comparing import prepare_comparison
     from fedjax_fair.cli.plan import prepare, prepare_sweep, without_effect
     from fedjax_fair.cli.toml import dump_toml
     from fedjax_fair.engine.files import to_json, write_atomically
@@ -132,6 +135,8 @@ def set_up(
     plan: Any
     if command == "sweep":
         plan = prepare_sweep(experiment, experiment.aggregator, experiment.grid)
+    elif command == "compare":
+        plan = prepare_comparison(experiment, rules)
     else:
         plan = prepare(experiment, rules)
     keep = experiment.checkpoint

@@ -29,10 +29,11 @@ def build_objective(experiment: Experiment) -> Objective:
     return registry.make(registry.OBJECTIVES[name], **_complete(experiment, name, registry.OBJECTIVES))
 
 
-def build_selector(experiment: Experiment, cohort: int, entry: Entry) -> Selector:
+def build_selector(experiment: Experiment, cohort: int, entry: Entry | None = None) -> Selector:
     """The selector of one row of the comparison: its own, or else the experiment's."""
     name, own = parse(experiment.selector, "selector")
-    name, own = (entry.selector, entry.selector_settings) if entry.selector else (name, own)
+    if entry is not None and entry.selector is not None:
+        name, own = entry.selector, entry.selector_settings
     factory = lookup("selector", name, registry.SELECTORS)
     known = [setting for setting in registry.settings_of(factory) if setting != "m"]
     for setting in own:
@@ -91,6 +92,12 @@ def build_faults(
     if name == "flip_labels":
         return flip_labels(data, liars), [], ~liars
     return data, [registry.make(registry.FAULTS[name], liars, **settings)], ~liars
+
+
+def with_liars(experiment: Experiment, data: FederatedData, honest: np.ndarray | None) -> FederatedData:
+    """Another draw of the federation, where the same clients lie: those whose fault is in their data."""
+    flips = honest is not None and named("fault", experiment.fault, registry.FAULTS)[0] == "flip_labels"
+    return flip_labels(data, ~honest) if flips else data  # type: ignore[operator]
 
 
 def build_defence(experiment: Experiment) -> tuple[Callable[[Any], Any], optax.GradientTransformation]:

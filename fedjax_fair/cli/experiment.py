@@ -28,10 +28,8 @@ class Experiment:
     """S, clients per round; by default 10, or all where there are fewer."""
     rounds: int = 200
     """Communication rounds."""
-    seeds: int = 3
-    """How many runs per rule; seed s decides initial model, selection and batches."""
     data_seed: int = 0
-    """Decides the partition and the splits, or the synthetic data: the same for all rules and seeds."""
+    """Decides the partition and the splits, or the synthetic data: the same for all runs."""
     split: tuple[float, float, float] | None = None
     """Shares of train, validation and test in each client's data; by default .8 .1 .1 (official test: .9 .1 0)."""
     test: Literal["clients", "official"] = "clients"

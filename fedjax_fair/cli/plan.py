@@ -21,7 +21,7 @@ from fedjax_fair.models import Model
 from fedjax_fair.registry.plugins import blamed
 from fedjax_fair.robustness.availability import always, bernoulli
 from fedjax_fair.robustness.faults import Fault
-from fedjax_fair.types import Aggregator, Method, Simulation
+from fedjax_fair.types import Aggregator, Method, Selector, Simulation
 
 
 class Ground(NamedTuple):
@@ -124,7 +124,8 @@ def lay_ground(experiment: Experiment, entries: list[Entry]) -> Ground:
       ValueError: whatever does not fit, in one sentence.
     """
     for name in ("rounds", "seeds", "eval_every"):
-        check_count(name, getattr(experiment, name))
+        if hasattr(experiment, name):  # a comparison has replicates
+            check_count(name, getattr(experiment, name))
     for name in ("clients", "cohort"):
         if getattr(experiment, name) is not None:
             check_count(name, getattr(experiment, name))
@@ -150,24 +151,31 @@ def lay_ground(experiment: Experiment, entries: list[Entry]) -> Ground:
 
 def simulate(ground: Ground, experiment: Experiment, entry: Entry) -> Simulation:
     """The simulation of one rule; the numbers of ``experiment`` and ``entry`` may be traced."""
-    check_range("server_lr", experiment.server_lr, 0, open_low=True)
-    rule, trainer = rule_of(experiment, entry), trainer_of(experiment)
     selector = parts.build_selector(experiment, cohort_of(experiment, ground.data), entry)
-    available = always if experiment.available == 1 else bernoulli(experiment.available)
     with blamed(entry.rule):
-        return simulation(
-            ground.model,
-            ground.data,
-            aggregator=ground.defended(rule),
-            trainer=trainer,
-            selector=selector,
-            server_optimizer=optax.chain(ground.transform, optax.sgd(experiment.server_lr)),
-            available=available,
-            faults=ground.faults,
-            evaluate=(experiment.evaluate,),
-            precision=experiment.precision,
-            devices=experiment.devices,
-        )
+        return simulate_rule(ground, experiment, rule_of(experiment, entry), selector, (experiment.evaluate,))
+
+
+def simulate_rule(
+    ground: Ground, experiment: Experiment, rule: Any, selector: Selector | None, splits: tuple[str, ...]
+) -> Simulation:
+    """The simulation of a rule that is made; with the experiment's selector by default."""
+    check_range("server_lr", experiment.server_lr, 0, open_low=True)
+    if selector is None:
+        selector = parts.build_selector(experiment, cohort_of(experiment, ground.data))
+    return simulation(
+        ground.model,
+        ground.data,
+        aggregator=ground.defended(rule),
+        trainer=trainer_of(experiment),
+        selector=selector,
+        server_optimizer=optax.chain(ground.transform, optax.sgd(experiment.server_lr)),
+        available=always if experiment.available == 1 else bernoulli(experiment.available),
+        faults=ground.faults,
+        evaluate=splits,
+        precision=experiment.precision,
+        devices=experiment.devices,
+    )
 
 
 def rule_of(experiment: Experiment, entry: Entry) -> Aggregator | Method:

@@ -1,4 +1,4 @@
-"""What ``run``, ``compare`` and ``sweep`` do once everything is checked: train, write, print."""
+"""What ``run`` and ``sweep`` do once everything is checked: train, write, print."""
 
 import json
 import math
@@ -11,7 +11,8 @@ from typing import Any
 
 from rich.console import Console
 
-from fedjax_fair.cli.plan import Grid, Plan
+from fedjax_fair.cli.experiment import Experiment
+from fedjax_fair.cli.plan import Grid, Ground, Plan
 from fedjax_fair.engine.history import History
 from fedjax_fair.engine.run import run
 from fedjax_fair.engine.sweep import sweep
@@ -23,7 +24,8 @@ Runs = dict[str, list[History]]
 
 def train(plan: Plan, folder: Path, command: list[str]) -> None:
     """Run every rule on every seed; what is finished is on disk before the next rule starts."""
-    experiment, notes, header = plan.ground.experiment, notes_of(plan), header_of(plan, command)
+    experiment: Any = plan.ground.experiment
+    notes, header = notes_of(plan.ground, plan.cohort), header_of(plan.ground, plan.cohort, command)
     seeds, keep = experiment.seeds, experiment.checkpoint
     runs: Runs = {}
     for rule, sim in plan.simulations.items():
@@ -35,7 +37,7 @@ def train(plan: Plan, folder: Path, command: list[str]) -> None:
                 seed,
                 experiment.rounds,
                 eval_every=experiment.eval_every,
-                progress=shows_progress(plan) and f"{rule}, seed {seed + 1} of {seeds}",
+                progress=shows_progress(experiment) and f"{rule}, seed {seed + 1} of {seeds}",
                 checkpoint=place,
                 every=experiment.checkpoint_every,
             )
@@ -49,7 +51,8 @@ def train(plan: Plan, folder: Path, command: list[str]) -> None:
 
 def train_grid(plan: Grid, folder: Path, command: list[str]) -> None:
     """Play every point of the grid from every seed, together."""
-    experiment, notes, start = plan.ground.experiment, notes_of(plan), time.perf_counter()
+    experiment: Any
+    experiment, notes, start = plan.ground.experiment, notes_of(plan.ground, plan.cohort), time.perf_counter()
     points, seeds = math.prod(map(len, plan.points.values())), experiment.seeds
     swept = sweep(
         plan.build,
@@ -57,12 +60,12 @@ def train_grid(plan: Grid, folder: Path, command: list[str]) -> None:
         seeds=seeds,
         rounds=experiment.rounds,
         eval_every=experiment.eval_every,
-        progress=shows_progress(plan) and f"{points} points x {seeds} seeds",
+        progress=shows_progress(experiment) and f"{points} points x {seeds} seeds",
         devices=experiment.devices,
         checkpoint=experiment.checkpoint,
         every=experiment.checkpoint_every,
     )
-    write(folder, swept.runs, header_of(plan, command), plan.ground.honest)
+    write(folder, swept.runs, header_of(plan.ground, plan.cohort, command), plan.ground.honest)
     seconds = time.perf_counter() - start
     notes.print(f"{points} points x {seeds} seeds x {experiment.rounds} rounds in {seconds:.1f} s")
     for point, histories in swept.runs.items():
@@ -71,26 +74,26 @@ def train_grid(plan: Grid, folder: Path, command: list[str]) -> None:
     finish(plan, folder, swept.runs, notes)
 
 
-def notes_of(plan: Plan | Grid) -> Console:
+def notes_of(ground: Ground, cohort: int | str) -> Console:
     """Where remarks go; the first says what is trained on."""
-    experiment, data = plan.ground.experiment, plan.ground.data
+    experiment, data = ground.experiment, ground.data
     notes = Console(stderr=True, highlight=False, soft_wrap=True, quiet=experiment.quiet)
     notes.print(
-        f"{experiment.dataset}: {data.n_clients} clients, {plan.cohort} a round, {int(data.sizes.sum())} "
-        f"training examples, {plan.ground.model_name}"
+        f"{experiment.dataset}: {data.n_clients} clients, {cohort} a round, {int(data.sizes.sum())} "
+        f"training examples, {ground.model_name}"
     )
     return notes
 
 
-def shows_progress(plan: Plan | Grid) -> bool:
+def shows_progress(experiment: Experiment) -> bool:
     """Whether somebody is there to see a bar."""
-    return sys.stderr.isatty() and not plan.ground.experiment.quiet
+    return sys.stderr.isatty() and not experiment.quiet
 
 
-def header_of(plan: Plan | Grid, command: list[str]) -> dict[str, Any]:
+def header_of(ground: Ground, cohort: int | str, command: list[str]) -> dict[str, Any]:
     """What a reader needs to repeat the results."""
-    settings = {"model": plan.ground.model_name, "cohort": plan.cohort}
-    return about(shlex.join(command)) | settings | {"precision": plan.ground.experiment.precision}
+    settings = {"model": ground.model_name, "cohort": cohort}
+    return about(shlex.join(command)) | settings | {"precision": ground.experiment.precision}
 
 
 def finish(plan: Plan | Grid, folder: Path, runs: Runs, notes: Console) -> None:

@@ -28,7 +28,7 @@ class Program(NamedTuple):
     name: str
     """What the points share, such as "cdf=weibull"."""
     sim: Simulation
-    """Of the first point."""
+    """Of the first point; its data are what the runs play on."""
     values: dict[str, list[float]]
     """Of every swept setting, point by point."""
     numbers: dict[str, Any]
@@ -41,9 +41,12 @@ class Program(NamedTuple):
     call: dict[str, Any]
     """Settings of the compiled functions."""
 
+    other: bool
+    """Whether its data are others than those that ``build`` takes, of the same form."""
+
     def start(self) -> Any:
         """The runs' first states, stacked."""
-        return _start(self.keys, self.numbers, **self.call)
+        return _start(self.keys, self.numbers, self.sim.data if self.other else None, **self.call)
 
 
 def program_of(
@@ -54,8 +57,12 @@ def program_of(
     keys: Any,
     side_by_side: int | str | None,
     mesh: Mesh | None,
+    digested: bool = True,
 ) -> Program:
-    """Of ``members``, the points that share a program with their places in the grid, from every key."""
+    """Of ``members``, the points that share a program with their places in the grid, from every key.
+
+    ``digested``: whether ``build`` may be called again, or the runs be kept: what it makes is then looked at.
+    """
     owners, sim = [i for i, _ in members for _ in keys], build(**members[0][1])
     width = _width(side_by_side, sim, part(len(owners), mesh))
     values = {name: [point[name] for _, point in members] for name in swept}
@@ -73,8 +80,9 @@ def program_of(
             "static": static,
             "width": width,
             "mesh": mesh,
-            "made": _made(build, static, sim, swept),
+            "made": _made(build, static, sim, {n: mine[0] for n, mine in values.items()}) if digested else "",
         },
+        other=False,
     )
 
 
@@ -99,7 +107,7 @@ def check_data(build: Build, static: tuple, swept: tuple[str, ...]) -> None:
             )
 
 
-def _made(build: Build, static: tuple, sim: Simulation, swept: tuple[str, ...]) -> str:
+def _made(build: Build, static: tuple, sim: Simulation, numbers: Point) -> str:
     """A digest of what ``build`` makes now: what it reads may have changed since it was called last."""
 
     def everything(mine: Point, key: Any, data: Any) -> Any:
@@ -107,8 +115,7 @@ def _made(build: Build, static: tuple, sim: Simulation, swept: tuple[str, ...]) 
         state, info = made.step(made.init(key), data)
         return state, info, scored(made.evaluate, made.deploy, state, data)
 
-    floats = dict.fromkeys(swept, 0.0)
-    return digest_of(jax.make_jaxpr(everything)(floats, jax.random.key(0), jax.eval_shape(lambda: sim.data)))
+    return digest_of(jax.make_jaxpr(everything)(numbers, jax.random.key(0), jax.eval_shape(lambda: sim.data)))
 
 
 # In the compiled functions ``made`` is for JAX's cache alone: without it the same ``build`` would find the program
@@ -118,12 +125,21 @@ STATIC = ("build", "static", "width", "mesh", "made")
 
 @partial(compiled, choices=[(ONCE, lambda *_, **__: True)], static_argnames=STATIC)
 def _start(
-    keys: Any, numbers: Any, *, build: Build, static: tuple, width: int | None, mesh: Mesh | None, made: str
+    keys: Any,
+    numbers: Any,
+    data: Any,
+    *,
+    build: Build,
+    static: tuple,
+    width: int | None,
+    mesh: Mesh | None,
+    made: str,
 ) -> Any:
-    def one(_: Any, key: Any, mine: Point) -> Any:
-        return build(**dict(static), **mine).init(key)
+    def one(data: Any, key: Any, mine: Point) -> Any:
+        sim = build(**dict(static), **mine)
+        return sim.init(key) if data is None else sim.init(key, data)
 
-    return _each(one, width, mesh, None, keys, numbers)
+    return _each(one, width, mesh, data, keys, numbers)
 
 
 def _one_model(states: Any) -> Any:

@@ -123,10 +123,10 @@ def run(
         state = sim.init(as_key(key)) if state is None else _own(state, sim)
         keeper = None if checkpoint is None else _keeper(checkpoint, sim, state, rounds, gap)
         before, done, past = int(state.round), 0, None
-        begun, warned = watch.kept(state.params), False
+        warned = False
         if keeper is not None and (found := keeper.load(state, blank(sim))):
             done, state, past = found
-        state, kept = _copied(state), done  # what is donated must be nobody else's
+        begun, state, kept = state, _copied(state), done  # what is donated must be nobody else's
         advance(done)
         if past is not None and on_chunk is not None and on_chunk(_copied(state), told(past, sim)):
             return state, told(past, sim)
@@ -149,7 +149,7 @@ def run(
                 break
     history = told(so_far(), sim)
     if not warned:  # or there is a reason already
-        watch.say(watch.unused(sim, history, watch.same(begun, watch.kept(state.params))))
+        watch.say(watch.unused(sim, history, not watch.moved(begun.params, state.params)))
     return state, history
 
 

@@ -24,6 +24,8 @@ from fedjax_fair.numerics.model_size import is_small
 from fedjax_fair.types import Evaluation, Key, Params, SimState
 
 PIECE = 256
+FLAT = 256
+"""Examples of a cohort's forward pass at most: half of the last pass is nobody's, on average."""
 PerExample = Callable[[Array, Array], Array]
 """``(outputs [B, ...], y [B, ...]) -> f[B]``: a loss or a metric."""
 
@@ -64,6 +66,7 @@ def _sums(values: Array, split: Split) -> Array:
     if total <= PIECE:
         return jax.ops.segment_sum(values, split.owner, n, indices_are_sorted=True)
     piece = split.owner + jnp.arange(total, dtype=jnp.int32) // PIECE  # both only rise: no two clients share one
+    values = jnp.where(split.owner < n, values, 0)  # rows of nobody, behind the last client's, come to his pieces
     count = n + -(-total // PIECE)
     first = jnp.arange(n, dtype=jnp.int32) + split.start // PIECE
     owner = jnp.cumsum(jnp.zeros(count, jnp.int32).at[first].set(1, mode="drop")) - 1
@@ -83,27 +86,29 @@ def cohort(
 ) -> tuple[Array, ...]:
     """The same for the clients ``ids`` alone: several f[S]. ``capacity`` is the largest size of any client.
 
-    Each step takes the next few examples of all S clients together, until the largest of them is done. Where
-    that could cost more than evaluating everybody, everybody is evaluated.
+    The clients' examples go through the model one after another, in flat batches that do not stop at a client's
+    end: it costs what the cohort's examples cost, however much their numbers differ.
     """
-    if ids.shape[0] == split.size.shape[0] or ids.shape[0] * capacity >= split.rows.shape[0]:
+    if ids.shape[0] == split.size.shape[0]:
         return tuple(v[ids] for v in every_client(score, params, data, split, batch, mesh))
+    batch = min(batch, FLAT, ids.shape[0] * capacity)
 
     def some(ids: Array) -> tuple[Array, ...]:
-        slots = ids.shape[0]
-        width = min(max(1, batch // slots), capacity)
-        start, size = split.start[ids], split.size[ids]
+        size, slots = split.size[ids], ids.shape[0]
+        ends = jnp.cumsum(size)
+        shift = split.start[ids] - (ends - size)  # from a place among the cohort's examples to one in the split
 
         def add(step: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
-            positions = step * width + jnp.arange(width)
-            rows = split.rows[jnp.minimum(start[:, None] + positions[None, :], split.rows.shape[0] - 1)]
-            mine = positions[None, :] < size[:, None]
-            values = score(params, *examples(data, rows.reshape(-1)))
-            return tuple(s + jnp.where(mine, v.reshape(mine.shape), 0).sum(1) for s, v in zip(sums, values))
+            places = step * batch + jnp.arange(batch, dtype=jnp.int32)
+            owner = jnp.searchsorted(ends, places, side="right", method="compare_all").astype(jnp.int32)
+            rows = split.rows[jnp.clip(places + shift[jnp.minimum(owner, slots - 1)], 0, split.rows.shape[0] - 1)]
+            mine = owner[None, :] == jnp.arange(slots)[:, None]  # nobody's behind the last example
+            values = score(params, *examples(data, rows))
+            return tuple(s + jnp.where(mine, v, 0).sum(1) for s, v in zip(sums, values))
 
         shapes = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
         zeros = tuple(jnp.zeros((slots,), v.dtype) for v in shapes)
-        sums = jax.lax.fori_loop(0, -(-size.max() // width), add, zeros)
+        sums = jax.lax.fori_loop(0, -(-ends[-1] // batch), add, zeros)
         return tuple(s / jnp.where(size > 0, size.astype(s.dtype), jnp.nan) for s in sums)
 
     return shared_out(some, ids, mesh)
@@ -172,14 +177,16 @@ def evaluator(
 ) -> Callable[..., dict[str, Evaluation]]:
     """``(params, data, memory) -> every client's metric and loss on each of the splits``.
 
-    ``alone`` judges where every client has a model of its own, as in "test@personal".
+    ``alone`` judges where every client has a model of its own, as in "test@personal"; without a memory, as of a
+    model that was trained elsewhere, that is the one given.
     """
 
     def evaluation(params: Params, data: FederatedData, memory: Any = None) -> dict[str, Evaluation]:
         def judge(name: str) -> Evaluation:
-            if "@" in name:
+            split, _, kind = name.partition("@")
+            if kind == "tuned" or (kind and memory is not None):
                 return alone(name, params, data, memory)
-            means = every_client(scores, params, data, getattr(data, name), eval_batch, mesh)
+            means = every_client(scores, params, data, getattr(data, split), eval_batch, mesh)
             return unless_dead(Evaluation(*means), params)
 
         # JAX sorts the keys of a plain dict, and the history leads with the first split.

@@ -35,7 +35,6 @@ from fedjax_fair.robustness.faults import Fault, check_faults
 from fedjax_fair.selectors import uniform
 from fedjax_fair.types import (
     Aggregator,
-    Info,
     Key,
     Method,
     Params,
@@ -115,6 +114,7 @@ def simulation(
     Raises:
       ValueError: an argument that does not fit, before anything expensive starts.
     """
+    arguments = dict(locals())
     kind, metric = (None, None) if metric is None else as_metric(metric, loss)
     checks.check_types(data, server_optimizer, loss, metric, deploy)
     mesh, net, method = as_mesh(devices), as_model(model), as_method(aggregator)
@@ -159,9 +159,7 @@ def simulation(
         mesh=mesh,
     )
 
-    def step(state: SimState, data: FederatedData) -> tuple[SimState, Info]:
-        return play_round(parts, state, data)
-
+    step = functools.partial(play_round, parts)
     scores = scoring(net, metric, loss)
     own = owners(
         evaluate, method.memory, lambda tune: local_work(net, Method(method.aggregator), tune, loss), data.sizes
@@ -180,6 +178,8 @@ def simulation(
         np.any([fault.who for fault in faults], axis=0) if faults else None,
         kind,
         functools.partial(check_other, (data, placed), net, shapes, loss, metric, splits),
+        parts.reads,
+        arguments,
     )
 
 
@@ -200,7 +200,7 @@ def initializer(
 ) -> Callable[[Key], SimState]:
     """``key -> the state before the first round``; ``example`` is one example's shape."""
 
-    def init(key: Key) -> SimState:
+    def init(key: Key, data: FederatedData = data) -> SimState:
         model_key, rule_key, selector_key, run_key = jax.random.split(key, 4)
         sizes = data.train.size.astype(jnp.result_type(float))
         params = net.init(model_key, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), example))

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -14,15 +14,15 @@ import numpy as np
 from jax.sharding import Mesh
 
 from fedjax_fair.checks import check_count
-from fedjax_fair.engine import checkpoint as checkpoints
 from fedjax_fair.engine import watch
-from fedjax_fair.engine.checkpoint import PROGRAM, Keeper
-from fedjax_fair.engine.devices import as_mesh, replicate
+from fedjax_fair.engine.checkpoint import Keeper
+from fedjax_fair.engine.devices import as_mesh
 from fedjax_fair.engine.grid import Point, check_names, extremes, groups, label, numbered, values_of
-from fedjax_fair.engine.history import History, after, join, told
-from fedjax_fair.engine.programs import Build, Program, check_data, go_on, program_of
+from fedjax_fair.engine.history import History, told
+from fedjax_fair.engine.program_run import keeper_of, train
+from fedjax_fair.engine.programs import Build, Program, check_data, program_of
 from fedjax_fair.engine.progress import asked_to_stop, bar
-from fedjax_fair.engine.run import as_key, blank, check_keeping, chunks
+from fedjax_fair.engine.run import as_key, check_keeping, chunks
 from fedjax_fair.types import Simulation
 
 
@@ -116,7 +116,7 @@ def sweep(
     keepers: list[Keeper | None] = [None] * len(programs)
     if checkpoint is not None:
         settings = {"rounds": rounds, "eval_every": gap, "seeds": len(keys)}
-        keepers = [_keeper(*placed, settings) for placed in zip(programs, _places(checkpoint, programs))]
+        keepers = [keeper_of(*placed, settings) for placed in zip(programs, _places(checkpoint, programs))]
     histories: dict[int, list[History]] = {}
     warned = False
     with asked_to_stop(checkpoint is not None) as stop, bar(progress, rounds * len(points) * len(keys)) as advance:
@@ -124,7 +124,7 @@ def sweep(
             if stop():
                 raise KeyboardInterrupt(f"stopped before {program.name}; what is trained is kept in {checkpoint}")
             cuts = partial(chunks, rounds, gap, chunk)
-            trained, stayed = _train(program, keeper, cuts, every or 1, stop, advance)
+            trained, stayed = train(program, keeper, cuts, every or 1, stop, advance)
             for i, history, still in zip(program.owners, trained, stayed):
                 bad = watch.below_zero(program.sim, history)
                 watch.say([] if warned else bad) if bad else watch.say(watch.unused(program.sim, history, still))
@@ -150,75 +150,6 @@ def _check_build(build: Build, axes: Mapping[str, list[Any]], swept: Sequence[st
                 f"build must give points that differ in floats the same data, got others at {label(point)}: "
                 "take whole numbers, words or functions for what the data depend on"
             )
-
-
-def _train(
-    program: Program,
-    keeper: Keeper | None,
-    cuts: Callable[[int], Iterable[tuple[int, int]]],
-    every: int,
-    stop: Callable[[], bool],
-    advance: Callable[[int], None],
-) -> tuple[list[History], list[bool]]:
-    """One history per run, as ``run`` makes it: from the keeper's checkpoint on, and with new ones; and whether its
-    model stayed as it was."""
-    runs, states, began = range(len(program.owners)), program.start(), 0
-    past: list[History] = []
-    begun = watch.kept(states.params)
-    mesh = program.call["mesh"]
-    data, numbers = replicate((program.sim.data, program.numbers), mesh)
-    if keeper is not None and (found := keeper.load(states, blank(program.sim))):
-        began, kept_states, stacked = found
-        past = [_of(r, stacked) for r in runs]
-        states = kept_states if mesh is None else jax.tree.map(_where, kept_states, states)
-    pieces: list[tuple[np.ndarray, Any]] = []
-    played = kept = began
-    advance(began * len(runs))
-
-    def so_far() -> list[History]:
-        now = [join([(gaps, _of(r, record)) for gaps, record in pieces], began) for r in runs] if pieces else past
-        return [*map(after, past, now)] if past and pieces else now
-
-    for evaluations, length in cuts(began):
-        states, record = go_on(states, numbers, data, evaluations=evaluations, every=length, **program.call)
-        pieces.append((np.full(evaluations, length), jax.device_get(record)))
-        played += evaluations * length
-        advance(evaluations * length * len(runs))
-        if keeper is None:
-            continue
-        if stop() or played - kept >= every:
-            keeper.save(played, states, jax.tree.map(lambda *each: np.stack(each), *so_far()))
-            kept = played
-        if stop() and kept == played:
-            raise KeyboardInterrupt(f"stopped after round {played}, which is kept in {keeper.folder}")
-    if keeper is not None and kept < played:
-        keeper.save(played, states, jax.tree.map(lambda *each: np.stack(each), *so_far()))
-    ended = watch.kept(states.params)
-    return so_far(), [watch.same(begun, ended, r) for r in runs]
-
-
-def _where(new: Any, old: Any) -> Any:
-    """An array on the devices that another one is on."""
-    return jax.device_put(new, old.sharding)
-
-
-def _of(r: int, stacked: Any) -> Any:
-    """One run's part."""
-    return jax.tree.map(lambda a: a[r], stacked)
-
-
-def _keeper(program: Program, place: Path, settings: Mapping[str, Any]) -> Keeper:
-    """A program's place on disk; refused before anything is trained where it holds another sweep's."""
-    grid = {f"grid[{name!r}]": values for name, values in program.values.items()}
-    mesh = program.call["mesh"]
-    settings = {**grid, **settings, "devices": 1 if mesh is None else mesh.size}
-    settings["side_by_side"] = program.call["width"]
-    about = checkpoints.describe(program.sim, program.start(), settings)
-    # The first point's simulation may be the same where others' are not: fedprox(mu) and fedprox(mu / 2) at mu = 0.
-    about[PROGRAM] += program.call["made"]
-    found = checkpoints.keeper(place, about)
-    found.check()
-    return found
 
 
 def _places(checkpoint: str | Path, programs: Sequence[Program]) -> list[Path]:

@@ -46,11 +46,14 @@ class Carried(NamedTuple):
     broadcast: Any = None
 
 
+NOTHING = Carried()
+
+
 class Training(NamedTuple):
     """How cohorts of a federation train; built by :func:`cohort_training`."""
 
-    stacked: Callable[[Params, FederatedData, Array, Key, Array, Carried], Sent]
-    """``(params, data, ids i32[S], key, round, carried) -> Sent``, of arrays [S, ...]."""
+    stacked: Callable[..., Sent]
+    """``(params, data, ids i32[S], key, round, carried=NOTHING) -> Sent``, of arrays [S, ...]."""
     summed: Callable[[Params, FederatedData, Array, Key, Array, Array], tuple[Params, Array]] | None
     """``(params, data, ids i32[S], key, round, coef f[S]) -> (sum_k coef_k update_k, arrived bool[S])``. None where
     the whole cohort trains side by side, for its updates are all there anyway, where it is faulty, and where
@@ -109,7 +112,9 @@ def cohort_training(
 
         return some
 
-    def stacked(params: Params, data: FederatedData, ids: Array, key: Key, round: Array, carried: Carried) -> Sent:
+    def stacked(
+        params: Params, data: FederatedData, ids: Array, key: Key, round: Array, carried: Carried = NOTHING
+    ) -> Sent:
         some = sending(params, data, key, round, carried)
 
         def stack(nothing: None, ids: Array) -> tuple[None, Sent]:
@@ -120,7 +125,7 @@ def cohort_training(
     def summed(
         params: Params, data: FederatedData, ids: Array, key: Key, round: Array, coef: Array
     ) -> tuple[Params, Array]:
-        some = sending(params, data, key, round, Carried())
+        some = sending(params, data, key, round, NOTHING)
 
         def add(total: Params, now: tuple[Array, Array]) -> tuple[Params, Array]:
             parts = some(now[0])

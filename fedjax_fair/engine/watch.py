@@ -92,6 +92,12 @@ def kept(params: Params) -> Any:
     return jax.device_get([jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in leaves])
 
 
+def moved(before: Params, after: Params) -> bool:
+    """Whether two models differ, or cannot be seen; leaf by leaf from the smallest, which mostly decides."""
+    pairs = sorted(zip(jax.tree.leaves(before), jax.tree.leaves(after)), key=lambda pair: np.size(pair[0]))
+    return not pairs or any(not same(kept(a), kept(b)) for a, b in pairs)
+
+
 def is_key(leaf: Any) -> bool:
     """Whether an array holds keys, which the host has no type for."""
     return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)

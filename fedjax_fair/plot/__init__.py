@@ -8,6 +8,7 @@ Accuracies are fractions in [0, 1], NaN for a client without test examples; the 
 
 from fedjax_fair.plot.clients import client_histogram, lorenz, partition, sorted_accuracy
 from fedjax_fair.plot.frontier import frontier, interval
+from fedjax_fair.plot.paired import paired_frontier
 from fedjax_fair.plot.rounds import accuracy_and_fairness, over_rounds, regret
 from fedjax_fair.plot.style import COLOURS, DASHES, MARKERS, RC, WIDTH, paper, save
 from fedjax_fair.plot.weights import coefficients, selections
@@ -25,6 +26,7 @@ __all__ = [
     "interval",
     "lorenz",
     "over_rounds",
+    "paired_frontier",
     "paper",
     "partition",
     "regret",

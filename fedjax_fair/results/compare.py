@@ -1,22 +1,31 @@
 """Compare rules: the same replicates for all, settings chosen on validation, differences paired."""
 
-import itertools
-import re
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.data import FederatedData
-from fedjax_fair.engine.grid import label, numbered
+from fedjax_fair.data.alike import Alike, alike
+from fedjax_fair.engine.grid import Point, label, numbered
 from fedjax_fair.engine.history import History
+from fedjax_fair.engine.joining import runs_of
 from fedjax_fair.engine.run import check_keeping
-from fedjax_fair.engine.sweep import sweep
-from fedjax_fair.results.compare_arguments import check_build, check_rules, draw, grids_of, maker_of
+from fedjax_fair.engine.tasks import threads_for
+from fedjax_fair.results.compare_arguments import (
+    check_build,
+    check_clients,
+    check_rules,
+    draw,
+    grids_of,
+    maker_of,
+    points_of,
+    settings_of_build,
+    settings_of_rule,
+)
+from fedjax_fair.results.compare_runs import Course, do, forms, references_work, rules_work
 from fedjax_fair.results.comparison import Comparison, measured
 from fedjax_fair.types import Aggregator, Method, Simulation
 
@@ -24,15 +33,6 @@ CRITERIA = ("accuracy", "worst10", "gini", "variance", "accuracy_if_worst10")
 """How settings are chosen. The last: accuracy, of those whose worst 10 % are no lower than the baseline's."""
 
 Rule = Aggregator | Method
-
-
-class Task(NamedTuple):
-    """One rule on one federation."""
-
-    rule: str
-    data: FederatedData
-    seeds: list[int]
-    folder: Path | None
 
 
 def compare(
@@ -48,8 +48,13 @@ def compare(
     tune: Mapping[str, Mapping[str, Iterable[Any]]] | None = None,
     choose: str = "accuracy",
     split: str = "test",
-    threads: int = 1,
+    references: bool = True,
+    clients: Any = None,
+    side_by_side: int | str | None = "auto",
+    threads: int | None = None,
+    progress: bool | str | None = None,
     checkpoint: str | Path | None = None,
+    every: int | None = None,
 ) -> Comparison:
     """Play every rule on the same replicates, and say how they differ.
 
@@ -71,7 +76,7 @@ def compare(
 
     Args:
       rules: per name a rule, or a factory of one that takes the settings tuned for it (floats as tracers, as in
-        ``ff.sweep``).
+        ``ff.sweep``). A pair of a rule and something, such as its selector, reaches ``build`` as it is.
       build: ``(rule, data, **settings) -> ff.simulation(...)``; settings of its own, such as ``lr``, may be tuned
         for any rule. It must evaluate ``split``, and "validation" where something is tuned.
       federation: ``seed -> FederatedData``; or one federation, and then the replicates differ by the training seed.
@@ -83,85 +88,76 @@ def compare(
       tune: per rule ``{setting: values}``; all combinations are tried. A factory that needs settings must be tuned.
       choose: "accuracy", "worst10", "variance" or "gini" of the validation split, or "accuracy_if_worst10": the
         best accuracy among the points whose worst 10 % are no lower than the baseline's, or the best of these where
-        there is none. A setting of which a run failed is never chosen.
+        there is none. Among equals accuracy decides. A setting of which a run failed is never chosen.
       split: the one that is quoted.
-      threads: rules compiled and played at the same time, each in a thread of its own, to which JAX's context
-        managers (such as ``jax.enable_x64``) do not reach; with ``checkpoint`` one after another.
+      references: also train every client alone, for as many rounds as it takes part in on average, and one client
+        that has the training examples of all, for as many steps as all clients make together; with the trainer that
+        ``build`` gives the baseline.
+      clients: bool[N], the ones to judge by, such as the honest; all by default.
+      side_by_side: as in ``ff.sweep``, of runs that share a program.
+      threads: programs compiled and played at the same time; by default one for each core of a CPU.
+      progress: as in ``ff.run``.
       checkpoint: a folder to keep all runs in; the same comparison goes on from it.
+      every: rounds between checkpoints.
 
     Raises:
       ValueError: an argument that does not fit, before anything is compiled.
       CheckpointError: a ValueError; the folder holds another comparison.
     """
-    for name, value in (("replicates", replicates), ("last", last), ("threads", threads)):
+    counts = {"replicates": replicates, "last": last, **({} if threads is None else {"threads": threads})}
+    for name, value in counts.items():
         check_count(name, value)
-    check_keeping(checkpoint, None, check_count("eval_every", eval_every), check_count("rounds", rounds))
+    check_keeping(checkpoint, every, check_count("eval_every", eval_every), check_count("rounds", rounds))
     check_rules(rules)
     baseline = check_choice("baseline", next(iter(rules)) if baseline is None else baseline, rules)
     check_choice("choose", choose, CRITERIA)
     grids = grids_of(rules, build, tune or {})
     datas = draw(federation, replicates)
-    makers = {rule: maker_of(build, given) for rule, given in rules.items()}
-    wanted = {split, "validation"} if any(grids.values()) else {split}
-    for rule, make in makers.items():
-        check_build(rule, make(datas[0]), datas[0], grids[rule], wanted)
+    tuned = [rule for rule in rules if grids[rule]]
     fixed = isinstance(federation, FederatedData)
-    tasks = _tasks(list(rules), datas, replicates, checkpoint)
-
-    def play(task: Task) -> list[list[History]]:
-        settings: dict[str, Any] = {"seeds": task.seeds, "rounds": rounds, "eval_every": eval_every}
-        make = makers[task.rule](task.data)
-        return sweep(make, grids[task.rule], checkpoint=task.folder, progress=False, **settings).histories
-
-    if threads == 1 or checkpoint is not None:  # here, where Ctrl-C is heard
-        played = [play(task) for task in tasks]
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            played = list(pool.map(play, tasks))
-    histories: dict[str, list[list[History]]] = {rule: [[] for _ in _points(grids[rule])] for rule in rules}
-    for task, points in zip(tasks, played):  # per rule and point, a history per replicate
-        for kept, new in zip(histories[task.rule], points):
-            kept.extend(new)
-    tried = {
-        rule: [measured(runs, "validation", last) for runs in histories[rule]]
-        for rule, grid in grids.items()
-        if grid
+    of = Alike(datas[0], datas * replicates) if fixed else alike(datas)
+    wanted = {split, "validation"} if tuned else {split}
+    made = {
+        rule: check_build(rule, maker_of(build, given)(of.largest), of.largest, grids[rule], wanted)
+        for rule, given in rules.items()
     }
-    chosen = _choose(histories, tried, baseline, choose, last) if tried else dict.fromkeys(rules, 0)
-    tuned = [rule for rule, grid in grids.items() if grid]
+    who = check_clients(clients, datas[0].n_clients)
+    place = None if checkpoint is None else Path(checkpoint)
+    course = Course(rounds, min(eval_every, rounds), threads_for(threads), side_by_side, place, every, progress)
+    points: dict[str, list[Point]] = {rule: points_of(grids[rule]) for rule in rules}
+    takes = {rule: {*settings_of_rule(given)} for rule, given in rules.items()}
+    runs = runs_of(rules, points, takes, {*settings_of_build(build)})
+    alikes = forms(runs[0], build, datas, of, made[runs[0].variant.rule])
+    first = [run for run in runs if run.variant.rule == baseline]
+    works = [rules_work(runs, build, alikes, course, made)]
+    if references and not grids[baseline]:  # else once it is known with which settings
+        works.append(references_work(first[0], build, alikes, course))
+    found = do(works, course)
+    played = iter(found[0])
+    histories = {rule: [next(played) for _ in points[rule]] for rule in rules}
+    tried = {rule: [measured(of, "validation", last, who) for of in histories[rule]] for rule in tuned}
+    chosen = _choose(histories, tried, baseline, choose, last, who) if tuned else dict.fromkeys(rules, 0)
+    named = {rule: numbered([label(point) for point in points[rule]]) for rule in tuned}
+    if references and grids[baseline]:
+        found += do([references_work(first[chosen[baseline]], build, alikes, course)], course)
     return Comparison(
         runs={rule: histories[rule][chosen[rule]] for rule in rules},
         baseline=baseline,
         split=split,
-        last=min(last, len(next(iter(histories.values()))[0][0].rounds)),
+        last=min(last, len(histories[baseline][0][0].rounds)),
         examples=[
             np.asarray(getattr(data, split.partition("@")[0]).size)
             for data in (datas * replicates if fixed else datas)
         ],
         fixed=fixed,
         choose=choose,
-        settings={rule: _points(grids[rule])[chosen[rule]] for rule in tuned},
+        settings={rule: points[rule][chosen[rule]] for rule in tuned},
         grids={rule: grids[rule] for rule in tuned},
-        tried={rule: dict(zip(numbered([label(p) for p in _points(grids[rule])]), tried[rule])) for rule in tuned},
+        tried={rule: dict(zip(named[rule], tried[rule])) for rule in tuned},
+        tried_runs={rule: dict(zip(named[rule], histories[rule])) for rule in tuned},
+        references=found[1] if references else {},
+        clients=who,
     )
-
-
-def _tasks(rules: list[str], datas: list[FederatedData], replicates: int, place: Any) -> list[Task]:
-    """One task for every rule and federation, replicate by replicate."""
-    seeds = [list(range(replicates))] if len(datas) < replicates else [[r] for r in range(replicates)]
-    names = {
-        rule: f"{re.sub(r'[^a-zA-Z0-9]+', '_', rule)}-{sha256(rule.encode()).hexdigest()[:8]}" for rule in rules
-    }
-
-    def folder(rule: str, mine: list[int]) -> Path | None:
-        return None if place is None else Path(place) / names[rule] / f"replicate-{mine[0]}"
-
-    return [Task(rule, data, mine, folder(rule, mine)) for data, mine in zip(datas, seeds) for rule in rules]
-
-
-def _points(grid: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    """All combinations, in the order of ``ff.sweep``."""
-    return [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
 
 
 def _choose(
@@ -170,8 +166,9 @@ def _choose(
     baseline: str,
     choose: str,
     last: int,
+    clients: np.ndarray | None,
 ) -> dict[str, int]:
-    """Per rule the place of the chosen point: the best by its mean on validation, the first of equals."""
+    """Per rule the place of the chosen point: the best by its mean on validation; of equals the most accurate."""
     up = 1 if histories[baseline][0][0].metric.higher_is_better else -1
     sign = {"accuracy": up, "worst10": up, "gini": -1, "variance": -1}
 
@@ -179,15 +176,18 @@ def _choose(
         of = np.array([sign[measure] * point[measure].mean() for point in tried[rule]])
         return np.where(np.isnan(of), -np.inf, of)  # a setting of which a run failed is never chosen
 
+    def best(rule: str, first: np.ndarray) -> int:
+        return int(np.lexsort((scores(rule, "accuracy"), first))[-1])
+
     chosen = dict.fromkeys(histories, 0)
     if choose != "accuracy_if_worst10":
-        return chosen | {rule: int(np.argmax(scores(rule, choose))) for rule in tried}
+        return chosen | {rule: best(rule, scores(rule, choose)) for rule in tried}
     if baseline in tried:
-        chosen[baseline] = int(np.argmax(scores(baseline, "accuracy")))
-    floor = up * measured(histories[baseline][chosen[baseline]], "validation", last)["worst10"].mean()
+        chosen[baseline] = best(baseline, scores(baseline, "accuracy"))
+    floor = up * measured(histories[baseline][chosen[baseline]], "validation", last, clients)["worst10"].mean()
     for rule in [rule for rule in tried if rule != baseline]:
         fair = scores(rule, "worst10") >= floor  # where none is fair enough, the fairest
-        chosen[rule] = int(
-            np.argmax(np.where(fair, scores(rule, "accuracy"), -np.inf if fair.any() else scores(rule, "worst10")))
+        chosen[rule] = best(
+            rule, np.where(fair, scores(rule, "accuracy"), -np.inf if fair.any() else scores(rule, "worst10"))
         )
     return chosen

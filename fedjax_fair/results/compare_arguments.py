@@ -1,6 +1,7 @@
 """The arguments of a comparison, checked and made regular: rules, grids, federations, what builds a simulation."""
 
 import inspect
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.grid import extremes, values_of
+from fedjax_fair.engine.joining import is_made, rule_of
 from fedjax_fair.engine.signals import scored
 from fedjax_fair.types import Aggregator, Method, Simulation
 
@@ -21,7 +23,7 @@ def check_rules(rules: Any) -> None:
     for name, rule in rules.items():
         if not isinstance(name, str) or not name:
             raise ValueError(f"rules must have words as names, got {name!r}")
-        if not isinstance(rule, Aggregator | Method) and not callable(rule):
+        if not isinstance(rule_of(rule), Aggregator | Method) and not callable(rule):
             raise ValueError(f"rules[{name!r}] must be a rule such as ff.fedavg(), or a factory, got {rule!r}")
 
 
@@ -41,8 +43,12 @@ def grids_of(rules: Mapping[str, Any], build: Any, tune: Any) -> dict[str, dict[
     grids = {r: {name: values_of(name, values) for name, values in tune.get(r, {}).items()} for r in rules}
     for rule, given in rules.items():
         of_rule = settings_of_rule(given)
-        if both := [name for name in of_rule if name in of_build]:
-            raise ValueError(f"{both[0]} is a setting of both rules[{rule!r}] and build: rename one")
+        for name in of_rule.keys() & of_build.keys() - grids[rule].keys():
+            if (mine := of_rule[name].default) != (its := of_build[name].default):
+                raise ValueError(
+                    f"{name} is a setting of both rules[{rule!r}] and build, and must have one default, or values "
+                    f"in tune[{rule!r}], got {mine!r} and {its!r}"
+                )
         for name, parameter in {**of_rule, **of_build}.items():
             if parameter.default is parameter.empty and name not in grids[rule]:
                 whose = f"rules[{rule!r}]" if name in of_rule else "build"
@@ -52,7 +58,7 @@ def grids_of(rules: Mapping[str, Any], build: Any, tune: Any) -> dict[str, dict[
 
 def settings_of_rule(given: Any) -> dict[str, inspect.Parameter]:
     """What a factory can be given by name; a rule that is made takes nothing."""
-    return {} if isinstance(given, Aggregator | Method) else _named(given)
+    return {} if is_made(given) else _named(given)
 
 
 def settings_of_build(build: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -63,6 +69,22 @@ def settings_of_build(build: Callable[..., Any]) -> dict[str, inspect.Parameter]
 def _named(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     found = inspect.signature(function).parameters
     return {name: p for name, p in found.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+
+
+def points_of(grid: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """All combinations, in the order of ``ff.sweep``."""
+    return [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
+
+
+def check_clients(clients: Any, n_clients: int) -> np.ndarray | None:
+    """bool[N] or None; ValueError for anything else."""
+    if clients is None:
+        return None
+    who = np.asarray(clients)
+    if who.dtype != bool or who.shape != (n_clients,) or not who.any():
+        got = f"{who.dtype}{list(who.shape)}" if who.dtype != bool or who.shape != (n_clients,) else "nobody"
+        raise ValueError(f"clients must be bool[{n_clients}], True for those to judge by, got {got}")
+    return who
 
 
 def draw(federation: Any, replicates: int) -> list[FederatedData]:
@@ -88,11 +110,9 @@ def maker_of(build: Any, given: Any) -> Callable[[FederatedData], Callable[..., 
 
     def on(data: FederatedData) -> Callable[..., Simulation]:
         def make(**point: Any) -> Simulation:
-            rule = (
-                given
-                if isinstance(given, Aggregator | Method)
-                else given(**{k: point[k] for k in point if k in owns})
-            )
+            rule = given
+            if not is_made(given):
+                rule = given(**{k: point[k] for k in point if k in owns})
             return build(rule, data, **{k: point[k] for k in point if k in builds})
 
         return make
@@ -102,17 +122,21 @@ def maker_of(build: Any, given: Any) -> Callable[[FederatedData], Callable[..., 
 
 def check_build(
     rule: str, make: Callable[..., Any], data: FederatedData, grid: Mapping[str, list[Any]], wanted: set[str]
-) -> None:
-    """At the smallest and the largest of every setting: a simulation on this data, of all splits that are read."""
-    for point in extremes(grid):
-        sim = make(**point)
+) -> Simulation:
+    """The simulation of the first point; ValueError where at the smallest or the largest of a setting there is
+    none, of this data and of all splits that are read."""
+    points = extremes(grid)
+    made = [make(**point) for point in points]
+    for sim in made:
         if not isinstance(sim, Simulation):
             raise ValueError(f"build must return an ff.simulation(...), got {type(sim).__name__} for {rule}")
         if sim.data.train.size.shape != data.train.size.shape or not np.array_equal(sim.data.sizes, data.sizes):
             raise ValueError("build must use the data that it is given, got a simulation of other clients")
+    first = made[0]
     splits = jax.eval_shape(
-        lambda key: scored(sim.evaluate, sim.deploy, sim.init(key), sim.data), jax.random.key(0)
+        lambda key: scored(first.evaluate, first.deploy, first.init(key), data), jax.random.key(0)
     )
     if missing := sorted(wanted - set(splits)):
         want = "as in evaluate=('test', 'validation')"
         raise ValueError(f"build must evaluate the {missing[0]} split, {want}, got {[*splits]}")
+    return first

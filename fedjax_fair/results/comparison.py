@@ -1,21 +1,27 @@
 """What a comparison found: every rule's measures per replicate, paired differences, and what a reader must know."""
 
-import re
+import textwrap
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_fair import metrics
 from fedjax_fair.checks import check_choice
+from fedjax_fair.engine.grid import label
 from fedjax_fair.engine.history import History, judged
-from fedjax_fair.engine.outcome import one_metric, outcome, remark
-from fedjax_fair.metrics.kind import Metric
+from fedjax_fair.engine.outcome import of_clients, one_metric, outcome, remark
+from fedjax_fair.metrics.kind import ACCURACY, Metric
 from fedjax_fair.metrics.significance import Difference, holm, paired
 from fedjax_fair.results.flags import flags
+from fedjax_fair.results.latex import latex
+from fedjax_fair.results.references import better_off
 from fedjax_fair.results.table import digits_of, drawn, headings, spread
 
 MEASURES = ("accuracy", "worst10", "variance", "gini")
 """What rules are compared by, of :func:`fedjax_fair.metrics.summary`."""
+
+NAMES = {"local": "(local)", "pooled": "(pooled)"}
+"""How reference rows are printed."""
 
 
 class Compared(NamedTuple):
@@ -48,6 +54,12 @@ class Comparison(NamedTuple):
     """Per tuned rule the values that were tried."""
     tried: dict[str, dict[str, dict[str, np.ndarray]]]
     """Per tuned rule and point the validation measures, f64[R] each."""
+    tried_runs: dict[str, dict[str, list[History]]]
+    """Per tuned rule and point one history per replicate."""
+    references: dict[str, list[History]]
+    """"local", every client trained alone and scored on its own examples, and "pooled"; empty without them."""
+    clients: np.ndarray | None
+    """bool[N]: the clients to judge by; None for all."""
 
     def __repr__(self) -> str:
         return self.table()
@@ -58,8 +70,24 @@ class Comparison(NamedTuple):
         return one_metric([history for histories in self.runs.values() for history in histories])
 
     def measures(self) -> dict[str, dict[str, np.ndarray]]:
-        """``{rule: {measure: f64[R]}}``, in the units of :func:`fedjax_fair.metrics.summary`."""
-        return {rule: measured(histories, self.split, self.last) for rule, histories in self.runs.items()}
+        """``{rule: {measure: f64[R]}}``, in the units of :func:`fedjax_fair.metrics.summary`; the rules, then the
+        references.
+
+        With references, "better_off" is the share of clients, in per cent, whom the rule's model serves better than
+        the one that each trains alone; ties count half.
+        """
+        found = {rule: self._measured(histories) for rule, histories in {**self.runs, **self.references}.items()}
+        for rule, histories in {**self.runs, **self.references}.items() if self.references else ():
+            pairs = zip(histories, self.references["local"])
+            shares = [better_off(self._of(run), self._of(alone), self.split, self.last) for run, alone in pairs]
+            found[rule]["better_off"] = np.array(shares)
+        return found
+
+    def _measured(self, histories: list[History]) -> dict[str, np.ndarray]:
+        return measured(histories, self.split, self.last, self.clients)
+
+    def _of(self, history: History) -> History:
+        return of_clients(history, self.clients)
 
     def differences(self) -> dict[str, dict[str, Compared]]:
         """``{rule: {measure: rule minus baseline}}`` of every other rule, paired by replicate.
@@ -78,32 +106,58 @@ class Comparison(NamedTuple):
         return found
 
     def table(self) -> str:
-        """Mean and standard deviation over the replicates, and the differences from the baseline, as text."""
-        differences = self.differences() if len(self.examples) > 1 and len(self.runs) > 1 else {}
-        metric, rows = self.metric, []
+        """Mean and standard deviation over the replicates, the differences from the baseline, and the flags."""
+        metric, heads = self.metric, columns(self.metric)
+        rows = []
         for rule, of in self.measures().items():
-            cells = [rule + remark([outcome(history, self.split) for history in self.runs[rule]])]
-            for measure in MEASURES:
-                cells.append(spread(of[measure], *digits_of(measure, metric)))
-                compared = differences.get(rule, {}).get(measure)
-                if differences:
-                    cells.append(_interval(compared, *digits_of(measure, metric)) if compared else "")
-            rows.append(cells)
-        heads = ["rule"]
-        for title in _headings(metric).values():
-            heads += [title, "Δ [95 %]"] if differences else [title]
-        return "\n".join([drawn(heads, rows), "", *self._legend(bool(differences)), *flags(self)])
+            histories = {**self.runs, **self.references}[rule]
+            ended = [outcome(self._of(history), self.split) for history in histories]
+            cells = [spread(of[measure], *digits_of(measure, metric)) for measure in MEASURES]
+            share = [spread(of["better_off"], 0)] if self.references else []
+            rows.append(
+                [NAMES.get(rule, rule) if rule in self.references else rule + remark(ended), *cells, *share]
+            )
+        heading = ["rule", *heads.values(), *(["better off"] if self.references else [])]
+        lines = [
+            drawn(heading, rows),
+            "",
+            *_folded(self.legend()),
+        ]
+        if len(self.examples) > 1 and len(self.runs) > 1:
+            lines += ["", *self._differences(metric, heads)]
+        noted = [textwrap.fill(flag, 98, subsequent_indent="  ", break_on_hyphens=False) for flag in flags(self)]
+        return "\n".join([*lines, *([""] if noted else []), *(f"- {note}" for note in noted)])
 
-    def _legend(self, paired: bool) -> list[str]:
-        count = len(self.examples)
+    def _differences(self, metric: Metric, heads: dict[str, str]) -> list[str]:
+        rows = [
+            [rule, *(_interval(of[measure], *digits_of(measure, metric)) for measure in MEASURES)]
+            for rule, of in self.differences().items()
+        ]
+        text = "Paired differences by replicate, with 95 % intervals; * p < .05 after Holm over the rules."
+        least = max(of["accuracy"].difference.detectable for of in self.differences().values())
+        if np.isfinite(least):
+            digits, form = digits_of("accuracy", metric)
+            text += f" A difference in {metric.name} of {least:.{digits}{form}} would show four times in five."
+        return [drawn([f"minus {self.baseline}", *heads.values()], rows), "", *textwrap.wrap(text, 98)]
+
+    def legend(self) -> list[str]:
+        """What the numbers are, in sentences."""
+        count, metric = len(self.examples), self.metric
         drawn = "training seeds on one federation" if self.fixed else "replicates (federation and training seed)"
         over = f"mean±std over {count} {drawn}" if count > 1 else "one replicate"
         each = f"the mean of the last {self.last} evaluations" if self.last > 1 else "the last evaluation"
-        lines = [f"{self.split} {self.metric.name} over clients: {over}, each {each}."]
-        if paired:
-            lines.append(f"Δ: paired difference from {self.baseline}, its 95 % interval; * p < .05 after Holm.")
+        lines = [f"Clients' {self.split} {metric.label}: {over}, each {each}."]
+        if metric != ACCURACY:
+            lines += [f"Of {metric.name} {'higher' if metric.higher_is_better else 'lower'} is better."]
+        if self.references:
+            lines += [
+                "Better off: share of clients, in %, served better than by the model they train alone (ties half). "
+                "Local: every client alone; pooled: one client with all examples, as many steps."
+            ]
         if self.settings:
-            lines.append(f"Settings were chosen by validation {self.choose}, on the trainings that are tested.")
+            lines += [f"Settings were chosen by validation {self.choose}, on the trainings that are tested."]
+            chosen = [f"{rule} {label(point)}" for rule, point in self.settings.items()]
+            lines += [f"Chosen: {'; '.join(chosen)}."]
         return lines
 
     def to_pandas(self) -> Any:
@@ -122,27 +176,43 @@ class Comparison(NamedTuple):
         ]
         return pandas.concat(frames, ignore_index=True)
 
+    def to_json(self) -> dict[str, Any]:
+        """What a results folder keeps, of plain numbers and words: measures per replicate, differences, choices."""
+        several = len(self.examples) > 1 and len(self.runs) > 1
+        measures = {name: {k: v.tolist() for k, v in of.items()} for name, of in self.measures().items()}
+        tried = {
+            rule: {point: {k: v.tolist() for k, v in of.items()} for point, of in points.items()}
+            for rule, points in self.tried.items()
+        }
+        differences = {
+            rule: {measure: {**c.difference._asdict(), "holm": c.holm} for measure, c in of.items()}
+            for rule, of in (self.differences() if several else {}).items()
+        }
+        plain: dict[str, Any] = {name: getattr(self, name) for name in ("baseline", "split", "last", "fixed")}
+        plain |= {"replicates": len(self.examples), "measures": measures, "differences": differences}
+        plain |= {"choose": self.choose, "settings": self.settings, "tried": tried} if self.settings else {}
+        return plain | {"notes": [*self.legend(), *flags(self)]}
+
     def to_latex(self) -> str:
         r"""A ``tabular`` (package booktabs): per rule mean ± std of every measure, ``^*`` where Holm's p < .05."""
         differences = self.differences() if len(self.examples) > 1 else {}
-        metric = self.metric
-        titles = " & ".join(t.replace("%", r"\%").replace("²", "$^2$") for t in _headings(metric).values())
-        lines = [r"\begin{tabular}{l" + "r" * len(MEASURES) + "}", r"\toprule", rf"rule & {titles} \\", r"\midrule"]
+        stars = {rule: {m for m, c in of.items() if c.holm < 0.05} for rule, of in differences.items()}
+        cells, heads = {}, columns(self.metric)
         for rule, of in self.measures().items():
-            cells = [re.sub(r"([_%&#$])", r"\\\1", rule)]
-            for measure in MEASURES:
-                compared = differences.get(rule, {}).get(measure)
-                star = "^{*}" if compared and compared.holm < 0.05 else ""
-                cells.append(f"${spread(of[measure], *digits_of(measure, metric))}{star}$".replace("±", r" \pm "))
-            lines.append(" & ".join(cells) + r" \\")
-        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+            shown = {m: spread(of[m], *digits_of(m, self.metric)) for m in MEASURES}
+            cells[rule] = [(text, m in stars.get(rule, ())) for m, text in shown.items()]
+            cells[rule] += [(spread(of["better_off"], 0), False)] if self.references else []
+        titles = [*heads.values(), *(["better off %"] if self.references else [])]
+        return latex(titles, cells, rule_before=next(iter(self.references), None))
 
 
-def measured(histories: list[History], split: str, last: int) -> dict[str, np.ndarray]:
+def measured(
+    histories: list[History], split: str, last: int, clients: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
     """``{measure: f64[R]}``: each the mean over the last evaluations of the measure; NaN for a run that failed."""
     check_choice("split", split, histories[0].scores)
     found: dict[str, list[float]] = {measure: [] for measure in MEASURES}
-    for history in histories:
+    for history in (of_clients(each, clients) for each in histories):
         accuracy, counts = np.asarray(history.scores[split].accuracy), judged(history, split)
         row = metrics.summary(accuracy[-last:], metric=history.metric, where=counts[-last:])
         for measure, of in found.items():
@@ -150,7 +220,12 @@ def measured(histories: list[History], split: str, last: int) -> dict[str, np.nd
     return {measure: np.array(of) for measure, of in found.items()}
 
 
-def _headings(metric: Metric) -> dict[str, str]:
+def _folded(sentences: list[str]) -> list[str]:
+    return [line for text in sentences for line in textwrap.wrap(text, 98, break_on_hyphens=False)]
+
+
+def columns(metric: Metric) -> dict[str, str]:
+    """Headings of the measures, in the metric's name and unit."""
     own = headings(metric)
     return {"accuracy": own["accuracy"], "worst10": "worst 10%", "variance": own["variance"], "gini": "Gini"}
 

@@ -20,7 +20,8 @@ STEP = 0.01
 def flags(of: "Comparison") -> list[str]:
     """A sentence for everything that makes a row mean something else than it seems to."""
     alike = [f"identical, bit for bit: {', '.join(rules)}" for rules in identical(of.runs, of.split)]
-    return [*alike, *climbing(of), *few_examples(of), *left_out(of), *steps(of), *edges(of), *budgets(of)]
+    found = [*alike, *climbing(of), *few_examples(of), *left_out(of), *steps(of), *costs(of), *edges(of)]
+    return [*found, *budgets(of)]
 
 
 def climbing(of: "Comparison") -> list[str]:
@@ -63,6 +64,18 @@ def steps(of: "Comparison") -> list[str]:
     return (
         [f"the mean sum of the coefficients, a rule's own step size, is not 1: {', '.join(named)}"] if named else []
     )
+
+
+def costs(of: "Comparison") -> list[str]:
+    """What selection costs a round, where somebody is asked for a loss."""
+    named = []
+    for rule, histories in of.runs.items():
+        asked, sent = (
+            np.mean([getattr(h, name).mean() for h in histories]) for name in ("evaluations", "downloads")
+        )
+        if asked:
+            named.append(f"{rule} {sent:.3g} models sent, {asked:.0f} examples' losses asked for")
+    return [f"selection's cost a round: {'; '.join(named)}"] if named else []
 
 
 def edges(of: "Comparison") -> list[str]:

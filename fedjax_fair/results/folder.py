@@ -18,6 +18,7 @@ from fedjax_fair.engine.files import to_json, write_atomically
 from fedjax_fair.engine.history import judged
 from fedjax_fair.engine.outcome import identical, of_clients, one_metric, outcome
 from fedjax_fair.metrics.kind import ACCURACY
+from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.table import Runs, summarize
 
 
@@ -58,10 +59,17 @@ def new_folder(wanted: Path) -> Path:
     return claim_folder(folder, overwrite=False)
 
 
-def write(folder: Path, runs: Runs, about: Mapping[str, Any], clients: np.ndarray | None = None) -> None:
+def write(
+    folder: Path,
+    runs: Runs,
+    about: Mapping[str, Any],
+    clients: np.ndarray | None = None,
+    comparison: Comparison | None = None,
+) -> None:
     """Write ``summary.json``, ``summary.csv`` and ``history.npz`` for the rules that have finished so far.
 
-    The summaries judge by ``clients``, bool[N]; the history holds all.
+    The summaries judge by ``clients``, bool[N]; the history holds all. A comparison's measures and differences are
+    in the summary, and its tables in ``comparison.txt``.
     """
     summaries = {rule: summarize(histories, clients) for rule, histories in runs.items()}
     rules = {
@@ -74,6 +82,9 @@ def write(folder: Path, runs: Runs, about: Mapping[str, Any], clients: np.ndarra
     alike, metric = identical(runs), one_metric([history for of in runs.values() for history in of])
     kind = {} if metric == ACCURACY else {"metric": metric._asdict()}
     found = {**about, "rules": rules, **kind, **({"identical": alike} if alike else {})}
+    if comparison is not None:
+        found["comparison"] = comparison.to_json()
+        write_atomically(folder / "comparison.txt", comparison.table() + "\n")
     write_atomically(folder / "summary.json", to_json(found))
 
     rows = [["rule", *(f"{key}_{s}" for key in next(iter(summaries.values())) for s in ("mean", "std"))]]

@@ -22,6 +22,7 @@ from fedjax_fair.engine.history import History
 from fedjax_fair.engine.outcome import LEGEND as FAILED
 from fedjax_fair.engine.outcome import of_clients, outcome, remark
 from fedjax_fair.metrics.kind import ACCURACY, Metric
+from fedjax_fair.results.report_comparison import comparison_section, paired_drawing
 from fedjax_fair.results.table import COLUMNS, COST, COST_LEGEND, digits_of, headings
 from fedjax_fair.types import Evaluation
 
@@ -40,11 +41,11 @@ pre { background: #f5f5f5; padding: .75rem; white-space: pre-wrap; overflow-wrap
 """
 LEGEND = (
     "Clients' {split} accuracy, mean ± standard deviation over the seeds: its mean, variance, mean of the worst "
-    "and best 5 % of clients, Gini coefficient, Jain's index; peak is the mean accuracy at its best evaluation."
+    "and best 5 % of clients, Gini coefficient, Jain's index."
 )
 
 
-KEPT = ("rules", "versions", "command", "metric", "identical")
+KEPT = ("rules", "versions", "command", "metric", "identical", "comparison")
 """What of a summary the page shows in places of its own."""
 
 
@@ -91,7 +92,8 @@ def render(summary: dict[str, Any], arrays: dict[str, np.ndarray], config: str) 
     )
     dataset = settings["dataset"] + (f" ({settings['partition']})" if settings["dataset"] in IMAGES else "")
     where = f"{dataset}: {clients} clients, {summary['cohort']} a round"
-    intro = f"{where}, {rounds} rounds, {seeds} {'seeds' if seeds > 1 else 'seed'}, {summary['model']}."
+    runs_called = "replicate" if "comparison" in summary else "seed"
+    intro = f"{where}, {rounds} rounds, {seeds} {runs_called}{'s' if seeds > 1 else ''}, {summary['model']}."
     metric = metric_of(summary)
     runs = {rule: [of_clients(seed, honest) for seed in histories_of(rule, arrays, metric)] for rule in rules}
     legend = legend_of(metric, settings.get("evaluate", "test")) + "".join(
@@ -100,14 +102,20 @@ def render(summary: dict[str, Any], arrays: dict[str, np.ndarray], config: str) 
     failed = {rule: remark([outcome(seed) for seed in histories]) for rule, histories in runs.items()}
     legend += f" {FAILED}" if any(failed.values()) else ""
     costly = any(measures["evaluations"]["mean"] for measures in summary["rules"].values())
-    figures = "".join(figure(escape(caption), embedded(draw)) for caption, draw in drawings(runs, arrays, metric))
+    drawn = [*drawings(runs, arrays, metric)]
+    if summary.get("comparison", {}).get("differences"):
+        text = "Paired differences from the baseline: worst 10 % against the mean; crosses are 95 % intervals"
+        drawn.insert(0, (text, partial(paired_drawing, summary["comparison"])))
+    compared = comparison_section(summary["comparison"], metric) if "comparison" in summary else ""
+    figures = "".join(figure(escape(caption), embedded(draw)) for caption, draw in drawn)
     made = {key: value for key, value in summary.items() if key not in KEPT}
     about = "\n".join(f"{key}: {value}" for key, value in {**made, **summary["versions"]}.items())
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         f'content="width=device-width, initial-scale=1"><title>{escape(title)}</title><style>{STYLE}</style></head>'
         f"<body><h1>{escape(title)}</h1><p>{escape(intro + judged)}</p>"
-        f'<h2>After the last round</h2><div class="wide">{table(summary["rules"], costly, metric, failed)}</div>'
+        f"{compared}<h2>After the last round</h2>"
+        f'<div class="wide">{table(summary["rules"], costly, metric, failed)}</div>'
         f"<p>{legend}{' ' + COST_LEGEND if costly else ''}</p>"
         f'<h2>Figures</h2><div class="figures">{figures}</div>'
         f"<h2>Command</h2><pre>{escape(summary['command'])}</pre>"
@@ -135,8 +143,7 @@ def legend_of(metric: Metric, split: str) -> str:
     text = LEGEND.format(split=escape(split))
     if metric == ACCURACY:
         return text
-    text = text.replace("accuracy,", f"{escape(metric.label)},").replace("accuracy at", f"{escape(metric.name)} at")
-    return text.replace("peak", escape(headings(metric)["peak"].split()[0]))
+    return text.replace("accuracy,", f"{escape(metric.label)},")
 
 
 def table(

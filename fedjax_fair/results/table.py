@@ -11,7 +11,7 @@ from fedjax_fair import metrics
 from fedjax_fair.checks import check_choice
 from fedjax_fair.engine.history import History
 from fedjax_fair.engine.outcome import LEGEND as FAILED
-from fedjax_fair.engine.outcome import Outcome, identical, means, one_metric, outcome, remark
+from fedjax_fair.engine.outcome import Outcome, identical, one_metric, outcome, remark
 from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values, named_metric
 
 Runs = Mapping[str, list[History]]
@@ -24,9 +24,8 @@ COLUMNS = {
     "best5": "best 5%",
     "gini": "Gini",
     "jain": "Jain",
-    "peak": "peak %",
 }
-"""Keys of :func:`summarize` and their headings; peak is the best evaluation's mean client accuracy."""
+"""Keys of :func:`summarize` and their headings."""
 
 COST = {"downloads": "sent", "evaluations": "asked"}
 """What selection costs a round; shown where clients are asked for a loss."""
@@ -34,7 +33,7 @@ COST = {"downloads": "sent", "evaluations": "asked"}
 LEGEND = (
     "Clients' {split} accuracy after the last round, mean±std over the seeds: its mean, "
     "variance, mean of the worst and best 5 % of clients{few}, Gini coefficient and Jain's "
-    "index; peak is the mean accuracy at its best evaluation."
+    "index."
 )
 COST_LEGEND = (
     "Selection's cost a round: models sent (to train, and to be asked for a loss),\n"
@@ -43,19 +42,18 @@ COST_LEGEND = (
 
 
 def headings(metric: Metric) -> dict[str, str]:
-    """Of the columns: what an accuracy has, in the metric's name and unit; of errors the best evaluation's is the
-    lowest."""
+    """Of the columns: what an accuracy has, in the metric's name and unit."""
     if metric == ACCURACY:
         return COLUMNS
     unit = f" {metric.unit}" if metric.unit else ""
     first = {"accuracy": metric.name + unit, "variance": f"var{unit}²" if unit else "var"}
-    return {**COLUMNS, **first, "peak": ("peak" if metric.higher_is_better else "lowest") + unit}
+    return COLUMNS | first
 
 
 def summarize(
     histories: list[History], clients: np.ndarray | None = None, split: str | None = None
 ) -> dict[str, np.ndarray]:
-    """Per measure, f64[seeds]: of the last evaluation; ``peak`` of the best. NaN for a run that failed.
+    """Per measure, f64[seeds]: of the last evaluation. NaN for a run that failed.
 
     ``clients``, bool[N], are the ones to judge by, such as the honest; all by default. ``split`` is the histories'
     first by default.
@@ -69,11 +67,8 @@ def summarize(
         row = metrics.summary(accuracy, loss=loss, metric=metric, where=ended.counts)
         if ended.lost:
             row = {key: np.nan if key in metrics.SUMMARY else value for key, value in row.items()}
-        best = np.fmax if metric.higher_is_better else np.fmin
-        means_of = means(history, name, who)
-        peak = best(metric.scale * best.reduce(means_of), row["accuracy"])  # the two round differently
         cost = {"downloads": history.downloads.mean(), "evaluations": history.evaluations.mean()}  # a round
-        found = {"peak": peak, "left_out": (~history.active).sum()} | cost | {"failed": ended.failed}
+        found = {"left_out": (~history.active).sum()} | cost | {"failed": ended.failed}
         per_seed.append(row | found)
     return {key: np.array([float(row[key]) for row in per_seed]) for key in per_seed[0]}
 
@@ -127,8 +122,7 @@ def legend_of(metric: Metric, split: str, few: str) -> str:
     text = LEGEND.format(split=split, few=few)
     if metric != ACCURACY:
         better = "higher" if metric.higher_is_better else "lower"
-        text = text.replace("accuracy after", f"{metric.label} after").replace("accuracy at", f"{metric.name} at")
-        text = text.replace("peak", headings(metric)["peak"].split()[0]) + f" Of {metric.name} {better} is better."
+        text = text.replace("accuracy after", f"{metric.label} after") + f" Of {metric.name} {better} is better."
     return textwrap.fill(text, 79)
 
 
@@ -164,7 +158,7 @@ def drawn(heads: list[str], rows: list[list[str]]) -> str:
 def _cells(measures: Mapping[str, np.ndarray], ended: list[Outcome], metric: Metric) -> list[str]:
     """A row's figures: of the seeds that did not fail, where there are any."""
     kept = np.array([not o.lost for o in ended])
-    shown = [spread(measures[key][kept | (key == "peak")], *digits_of(key, metric)) for key in COLUMNS]
+    shown = [spread(measures[key][kept], *digits_of(key, metric)) for key in COLUMNS]
     return shown if kept.any() else ["failed", *shown[1:]]
 
 

@@ -14,12 +14,10 @@ import numpy as np
 import pytest
 from toy import same_arrays
 
-import fedjax_fair as ff
 from fedjax_fair import registry
 from fedjax_fair.cli.arguments import flags, read_command
 from fedjax_fair.cli.commands import main
 from fedjax_fair.cli.experiment import settings_class
-from fedjax_fair.results.table import COLUMNS
 
 SMALL = ["--clients", "6", "--cohort", "3", "--rounds", "4", "--eval-every", "2", "--synthetic.max-size", "80"]
 
@@ -28,7 +26,8 @@ SMALL = ["--clients", "6", "--cohort", "3", "--rounds", "4", "--eval-every", "2"
 def compared(tmp_path_factory):
     """The folder and the printed table of one small comparison."""
     out = tmp_path_factory.mktemp("compared") / "results"
-    command = ["compare", *SMALL, "--seeds", "2", "--out", str(out), "--algorithms", "fedavg", "fedmaba:alpha=.8"]
+    rules = ["fedavg", "fedmaba:alpha=.8"]
+    command = ["compare", *SMALL, "--replicates", "2", "--plots", "--out", str(out), "--algorithms", *rules]
     done = subprocess.run(
         [sys.executable, "-m", "fedjax_fair", *command], capture_output=True, text=True, check=False
     )
@@ -36,12 +35,14 @@ def compared(tmp_path_factory):
     return out, done.stdout
 
 
-def test_compare_prints_a_row_per_rule_and_a_column_per_measure(compared):
+def test_compare_prints_measures_references_and_paired_differences(compared):
     table = compared[1].splitlines()
-    assert all(heading in table[0] for heading in COLUMNS.values())
-    assert table[2].split()[0] == "fedavg"
-    assert table[3].split()[0] == "fedmaba:alpha=.8"
-    assert all(cell.count("±") == 1 for row in table[2:4] for cell in row.split()[1:])
+    assert table[0].split("  ")[0].strip() == "rule"
+    names = ["fedavg", "fedmaba:alpha=.8", "(local)", "(pooled)"]
+    assert [row.split()[0] for row in table[2:6]] == names
+    assert all(cell.count("±") == 1 for row in table[2:6] for cell in row.split()[1:])
+    assert any(line.split()[:2] == ["minus", "fedavg"] for line in table)
+    assert "replicates (federation and training seed)" in compared[1]
 
 
 def test_the_folder_holds_settings_summaries_every_client_and_plots(compared):
@@ -51,11 +52,13 @@ def test_the_folder_holds_settings_summaries_every_client_and_plots(compared):
         "summary.json",
         "summary.csv",
         "history.npz",
+        "comparison.txt",
         "lorenz.png",
         "histogram.png",
         "over_rounds.png",
     }
     assert {path.name for path in out.iterdir()} == names
+    assert (out / "comparison.txt").read_text() == compared[1]
     history = np.load(out / "history.npz")
     assert history["fedavg/accuracy"].shape == (2, 2, 6)  # seeds, evaluations, clients
     assert history["fedmaba:alpha=.8/coef"].shape == (2, 4, 3)  # seeds, rounds, cohort
@@ -71,7 +74,8 @@ def test_the_summary_is_the_history_summarised(compared):
     assert measured["accuracy"]["per_seed"] == pytest.approx(100 * accuracy[:, -1].mean(1))
     assert measured["variance"]["per_seed"] == pytest.approx(1e4 * accuracy[:, -1].var(1), rel=1e-4)
     assert measured["variance"]["std"] == pytest.approx(1e4 * accuracy[:, -1].var(1).std(ddof=1), rel=1e-4)
-    assert measured["peak"]["per_seed"] == pytest.approx(100 * accuracy.mean(2).max(1))
+    kept = summary["comparison"]["measures"]["fedavg"]["accuracy"]
+    assert kept == pytest.approx(100 * accuracy.mean((1, 2)))  # of both evaluations, that are fewer than five
     assert summary["command"].startswith("fedjax-fair compare --clients 6")
     assert set(summary["versions"]) >= {"python", "jax", "flax", "optax", "fedjax-fair"}
 
@@ -85,10 +89,19 @@ def test_the_written_configuration_repeats_the_run_bit_for_bit(compared, tmp_pat
 
 def test_flags_win_over_the_file(compared, tmp_path, capsys):
     main(
-        ["compare", str(compared[0] / "config.toml"), "--out", str(tmp_path / "o"), "--seeds", "1", "--rounds", "2"]
+        [
+            "compare",
+            str(compared[0] / "config.toml"),
+            "--out",
+            str(tmp_path / "o"),
+            "--replicates",
+            "1",
+            "--rounds",
+            "2",
+        ]
     )
     config = tomllib.loads((tmp_path / "o" / "config.toml").read_text())
-    assert (config["seeds"], config["rounds"], config["clients"]) == (1, 2, 6)
+    assert (config["replicates"], config["rounds"], config["clients"]) == (1, 2, 6)
     capsys.readouterr()
 
 
@@ -100,15 +113,16 @@ def test_run_trains_one_rule(tmp_path, capsys):
 
 def test_rows_with_selectors_of_their_own_show_what_selection_cost(tmp_path, capsys):
     rules = ["fedavg", "fedavg@pow_d", "fedavg@cpow_d:d=5,batch=7", "fedavg@ucb_cs"]
-    main(["compare", *SMALL, "--seeds", "1", "--out", str(tmp_path / "o"), "--algorithms", *rules])
-    table = capsys.readouterr().out.splitlines()
-    assert table[0].split()[-2:] == ["sent", "asked"]
-    cost = {row.split()[0]: row.split()[-2:] for row in table[2:6]}
-    assert cost["fedavg"] == cost["fedavg@ucb_cs"] == ["3", "0"]
-    assert cost["fedavg@cpow_d:d=5,batch=7"] == ["5", "35"]
-    assert cost["fedavg@pow_d"][0] == "6"
-    assert int(cost["fedavg@pow_d"][1]) > 6 * 35  # six clients' whole training sets
-    assert "models sent" in "".join(table)
+    main(["compare", *SMALL, "--replicates", "1", "--out", str(tmp_path / "o"), "--algorithms", *rules])
+    (cost,) = [
+        line for line in capsys.readouterr().out.split("\n- ") if line.startswith("selection's cost a round")
+    ]
+    parts = " ".join(cost.split()).removeprefix("selection's cost a round: ").split("; ")
+    costs = {part.split()[0]: (part.split()[1], int(part.split()[4])) for part in parts}
+    assert costs.keys() == {"fedavg@pow_d", "fedavg@cpow_d:d=5,batch=7"}  # the others ask nobody
+    assert costs["fedavg@cpow_d:d=5,batch=7"] == ("5", 35)
+    assert costs["fedavg@pow_d"][0] == "6"
+    assert costs["fedavg@pow_d"][1] > 6 * 35  # six clients' whole training sets
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["compare", "--help"], ["list", "--help"]])
@@ -153,27 +167,8 @@ def test_every_setting_has_a_flag(group):
             assert getattr(getattr(experiment, name), field.name) == expected
 
 
-def test_finished_rules_survive_a_crash(tmp_path, monkeypatch, capsys):
-    original, calls = ff.run, []
-
-    def failing(*arguments, **options):
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return original(*arguments, **options)
-
-    monkeypatch.setattr("fedjax_fair.cli.train.run", failing)
-    out = tmp_path / "o"
-    with pytest.raises(SystemExit) as stop:
-        main(["compare", *SMALL, "--seeds", "1", "--out", str(out), "--algorithms", "fedavg", "afl"])
-    assert stop.value.code == 130
-    assert list(json.loads((out / "summary.json").read_text())["rules"]) == ["fedavg"]
-    assert capsys.readouterr().err.splitlines()[-1] == "fedjax-fair: stopped"
-    capsys.readouterr()
-
-
 def test_a_setting_of_something_unused_is_remarked_on(tmp_path, capsys):
-    flags = ["--fedmaba.alpha", ".3", "--partition", "dirichlet", "--afl.lr", ".2", "--seeds", "1"]
+    flags = ["--fedmaba.alpha", ".3", "--partition", "dirichlet", "--afl.lr", ".2", "--replicates", "1"]
     main(["compare", *SMALL, *flags, "--out", str(tmp_path / "o"), "--algorithms", "afl"])
     printed = capsys.readouterr().err
     assert "fedmaba.alpha has no effect: this run has no fedmaba" in printed
@@ -230,10 +225,10 @@ def test_the_second_call_finds_its_programs_compiled(tmp_path):
 
 
 def test_a_run_that_was_cut_off_is_resumed_without_another_flag(tmp_path, monkeypatch, capsys):
-    """Ctrl-C in the second rule; resumed, it ends as what was never interrupted. It is refused as a new run."""
+    """Ctrl-C in the middle; resumed, it ends as what was never interrupted. It is refused as a new run."""
     flags = [
         *SMALL,
-        "--seeds",
+        "--replicates",
         "1",
         "--eval-every",
         "2",
@@ -294,7 +289,7 @@ def test_a_rule_of_the_users_own_file_is_a_row_like_any_other(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(OWN)
     rules = ["loss_proportional", "mine.py:squared:power=1", "mine:squared@pow_d:d=6"]
-    main(["compare", *SMALL, "--seeds", "1", "--out", "out", "--algorithms", *rules])
+    main(["compare", *SMALL, "--replicates", "1", "--out", "out", "--algorithms", *rules])
     kept = json.loads((tmp_path / "out" / "summary.json").read_text())["rules"]
     assert [*kept] == rules
     assert kept[rules[1]]["accuracy"]["mean"] == pytest.approx(kept[rules[0]]["accuracy"]["mean"])

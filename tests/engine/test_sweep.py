@@ -15,6 +15,7 @@ import toy
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fedjax_fair as ff
+from fedjax_fair.engine import program_run
 from fedjax_fair.engine.grid import label
 from fedjax_fair.engine.programs import LARGE, _width
 from fedjax_fair.results.table import table
@@ -213,7 +214,7 @@ GRID = {"cdf": ["weibull", "logistic"], "lr": [0.1, 0.3]}
 
 def count_calls(monkeypatch, at=None, act=None):
     """How many stretches of rounds are trained from here on; at the given one, something happens."""
-    calls, play_on = [], ENGINE.go_on
+    calls, play_on = [], program_run.go_on
 
     def counted(*args, **more):
         calls.append(more["static"])
@@ -221,7 +222,7 @@ def count_calls(monkeypatch, at=None, act=None):
             act()
         return play_on(*args, **more)
 
-    monkeypatch.setattr(ENGINE, "go_on", counted)
+    monkeypatch.setattr(program_run, "go_on", counted)
     return calls
 
 

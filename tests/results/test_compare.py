@@ -7,6 +7,7 @@ import toy
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fedjax_fair as ff
+from fedjax_fair import registry
 from fedjax_fair.metrics.significance import holm, paired
 from fedjax_fair.results.comparison import measured
 
@@ -54,6 +55,26 @@ def test_every_result_is_that_of_the_rules_own_run(found, rule):
         assert_allclose(history.coef, alone.coef, atol=1e-5)
 
 
+def test_rules_that_share_a_program_end_where_each_ends_alone():
+    """Every rule of the registry, on clients whose sizes differ from seed to seed, up to XLA's rounding."""
+    rules = {name: registry.make_rule(name, {}, learning_rate=0.1) for name in registry.AGGREGATORS}
+    datas = [toy.federation(seed=0), toy.federation((4, 5, 4, 6, 7), seed=1)]
+
+    def everybody(rule, data):
+        trainer = ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=2)
+        return ff.simulation(toy.linear, data, aggregator=rule, trainer=trainer)
+
+    run = {"rounds": 3, "eval_every": 3}
+    got = ff.compare(
+        rules, everybody, federation=datas.__getitem__, replicates=2, side_by_side=1, references=False, **run
+    )
+    for i, (name, rule) in enumerate(rules.items()):
+        seed = i % 2
+        _, alone = ff.run(everybody(rule, datas[seed]), seed, 3, eval_every=3)
+        assert_allclose(got.runs[name][seed].coef, alone.coef, rtol=1e-5, atol=1e-6, err_msg=name)
+        assert_allclose(got.runs[name][seed].loss, alone.loss, rtol=1e-5, err_msg=name)
+
+
 def test_a_measure_is_the_mean_of_the_last_evaluations(found):
     for history, got in zip(found.runs["fedmaba"], found.measures()["fedmaba"]["gini"]):
         assert_allclose(got, np.mean([ff.metrics.gini(a) for a in history.accuracy[-2:]]), rtol=1e-6)
@@ -69,7 +90,7 @@ def test_differences_are_paired_by_replicate_and_adjusted_over_the_rules(found):
 
 def test_a_rule_that_was_not_applied_is_flagged(found):
     """FedProx with mu = 0 prints FedAvg's row."""
-    assert "identical, bit for bit: fedavg, no-op" in found.table().splitlines()
+    assert "- identical, bit for bit: fedavg, no-op" in found.table().splitlines()
 
 
 def test_settings_are_chosen_on_validation_by_the_stated_criterion(tuned):
@@ -105,9 +126,11 @@ def test_one_federation_for_all_is_said():
 
 def test_a_data_frame_and_latex(found):
     frame = found.to_pandas()
-    assert list(frame.columns) == ["rule", "replicate", "accuracy", "worst10", "variance", "gini"]
-    assert len(frame) == 9
-    assert found.to_latex().count(r"\\") == 4
+    assert list(frame.columns) == ["rule", "replicate", "accuracy", "worst10", "variance", "gini", "better_off"]
+    assert [*dict.fromkeys(frame["rule"])] == ["fedavg", "no-op", "fedmaba", "local", "pooled"]
+    assert len(frame) == 15
+    assert found.to_latex().count(r"\\") == 6
+    assert r"\midrule" + "\nlocal" in found.to_latex()
 
 
 def test_an_interrupted_comparison_goes_on(tmp_path, found):
@@ -131,8 +154,11 @@ def test_an_interrupted_comparison_goes_on(tmp_path, found):
         ),
         (
             {"rules": {"a": lambda lr=1.0: ff.fedavg()}},
-            r"lr is a setting of both rules\['a'\] and build",
+            r"lr is a setting of both rules\['a'\] and build, and must have one default, .*got 1.0 and 0.1",
         ),
+        ({"clients": [True]}, r"clients must be bool\[5\], True for those to judge by, got bool\[1\]"),
+        ({"clients": [False] * 5}, "got nobody"),
+        ({"threads": 0}, "threads must be at least 1"),
         ({"rules": {3: ff.fedavg()}}, "rules must have words as names, got 3"),
         ({"checkpoint": 3}, "checkpoint must be a folder, got 3"),
         (

@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
     flags = [
         "--rounds",
         "12",
-        "--seeds",
+        "--replicates",
         "2",
         "--clients",
         "8",
@@ -93,11 +93,12 @@ def test_every_figure_is_there_and_not_blank(page):
 
 
 def test_it_holds_the_table_the_configuration_and_the_command(page, folder):
-    intro = "synthetic: 8 clients, 3 a round, 12 rounds, 2 seeds"
+    intro = "synthetic: 8 clients, 3 a round, 12 rounds, 2 replicates"
     judged = "Judged by the 6 honest clients; 2 do inflate_loss."
     for word in (*RULES, "worst 5%", intro, judged, "at the last evaluation", "--cohort 3", "cohort = 3", "jax: "):
         assert word in page
-    assert page.count("<tr>") == 1 + len(RULES)
+    assert page.count("<tr>") == (1 + len(RULES)) + (1 + len(RULES) + 2) + len(RULES)  # also measures, differences
+    assert "Minus fedavg, paired" in page
 
 
 def test_the_summary_is_the_honest_clients(folder):
@@ -112,9 +113,9 @@ def test_the_summary_is_the_honest_clients(folder):
 
 def test_it_holds_what_selection_cost_where_the_terminal_does(page, tmp_path, capsys):
     rules = ["fedavg", "fedavg@pow_d:d=4"]
-    flags = ["--rounds", "2", "--seeds", "1", "--clients", "8", "--cohort", "3", "--out", str(tmp_path)]
+    flags = ["--rounds", "2", "--replicates", "1", "--clients", "8", "--cohort", "3", "--out", str(tmp_path)]
     main(["compare", *flags, "--algorithms", *rules])
-    assert " sent" in capsys.readouterr().out
+    assert "models sent, " in capsys.readouterr().out
     main(["report", str(tmp_path)])
     costly = (tmp_path / "report.html").read_text()
     assert "<th>sent</th><th>asked</th>" in costly

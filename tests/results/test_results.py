@@ -12,14 +12,13 @@ from fedjax_fair.cli.arguments import read_command
 from fedjax_fair.cli.commands import set_up
 from fedjax_fair.results import folder as results
 from fedjax_fair.results.folder import write
-from fedjax_fair.results.table import summarize
 from fedjax_fair.types import Evaluation
 
 
 def test_two_jobs_of_the_same_second_get_two_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("time.strftime", lambda *_: "20300101-000000")
-    experiment, rules = read_command(["compare", "--algorithms", "fedavg"])
+    experiment, rules = read_command(["run"])
     folders = [set_up(experiment, rules)[1] for _ in range(3)]
     assert [str(folder) for folder in folders] == [
         f"runs/synthetic-20300101-000000{suffix}" for suffix in ("", "-2", "-3")
@@ -108,11 +107,9 @@ def test_tables_and_files_are_judged_by_the_clients_they_are_given(tmp_path):
     table = ff.table({"a": history}, clients=honest).splitlines()
     (row,) = [line.split() for line in table if line.split()[:1] == ["a"]]
     assert row[1:3] == ["40.0", "400.0"]
-    assert row[-1] == "50.0"  # the peak, at the first evaluation
     write(tmp_path, {"a": [history]}, {}, honest)
     kept = json.loads((tmp_path / "summary.json").read_text())["rules"]["a"]
     assert kept["accuracy"]["mean"] == pytest.approx(40)
-    assert kept["peak"]["mean"] == pytest.approx(50)
     assert np.load(tmp_path / "history.npz")["a/accuracy"].shape == (1, 2, 3)  # everybody's
 
 
@@ -121,14 +118,6 @@ def scored(accuracy):
     none = np.zeros((len(accuracy), 2), int)
     scores = {"validation": Evaluation(accuracy, accuracy)}
     return ff.History(np.arange(len(accuracy)), scores, none, none, none == 0, None, np.ones(1), np.zeros(1))
-
-
-def test_the_peak_is_never_below_the_last_evaluation_that_it_may_be():
-    """Two sums of the same numbers round differently."""
-    rng = np.random.default_rng(0)
-    for n in (3, 10, 30, 101):
-        found = summarize([scored(rng.random((1, n))) for _ in range(20)])
-        assert (found["peak"] >= found["accuracy"]).all()
 
 
 def test_the_table_says_how_many_clients_five_percent_are():

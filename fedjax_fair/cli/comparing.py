@@ -1,0 +1,154 @@
+"""``fedjax-fair compare``: from settings to the arguments of ``ff.compare``, and what is left behind."""
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_fair.checks import check_choice, check_count
+from fedjax_fair.cli import components as parts
+from fedjax_fair.cli.experiment import Experiment
+from fedjax_fair.cli.plan import Ground, cohort_of, lay_ground, rule_of, simulate_rule
+from fedjax_fair.cli.rule_syntax import Entry, parse_rule
+from fedjax_fair.cli.train import header_of, notes_of, shows_progress
+from fedjax_fair.data import FederatedData
+from fedjax_fair.engine.joining import rule_of as rule_of_pair
+from fedjax_fair.registry.grids import GRIDS, rates
+from fedjax_fair.registry.plugins import blamed
+from fedjax_fair.results.compare import CRITERIA, compare
+from fedjax_fair.results.comparison import Comparison
+from fedjax_fair.results.folder import write, write_plots
+from fedjax_fair.types import Simulation
+
+POINTS = 12
+"""How many settings --tune tries of every rule: those of its grid, times learning rates."""
+
+
+class Contest(NamedTuple):
+    """A comparison ready to run: the arguments of ``ff.compare``."""
+
+    ground: Ground
+    """Of the first federation."""
+    cohort: int
+    rules: dict[str, Any]
+    build: Callable[..., Simulation]
+    federation: Callable[[int], FederatedData] | FederatedData
+    tune: dict[str, dict[str, list[Any]]]
+
+
+def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
+    """Build the first federation and model, and what makes a simulation of a rule.
+
+    Raises:
+      ValueError: whatever does not fit, in one sentence.
+    """
+    if not texts:
+        raise ValueError("algorithms needs at least one rule, such as fedavg")
+    if doubles := [text for text in texts if texts.count(text) > 1]:
+        raise ValueError(f"algorithms names {doubles[0]!r} twice")
+    for name in ("replicates", "last"):
+        check_count(name, getattr(experiment, name))
+    if experiment.baseline is not None:
+        check_choice("baseline", experiment.baseline, texts)
+    check_choice("choose", experiment.choose, CRITERIA)
+    entries = {text: parse_rule(text) for text in texts}
+    fixed = experiment.data_seed is not None
+    first = dataclasses.replace(experiment, data_seed=experiment.data_seed if fixed else 0)
+    ground = lay_ground(first, list(entries.values()))
+    splits = (first.evaluate, "validation") if experiment.tune else (first.evaluate,)
+
+    def build(made: Any, data: FederatedData, lr: Any = first.lr) -> Simulation:
+        rule = rule_of_pair(made)
+        selector = None if rule is made else made[1]
+        here = dataclasses.replace(first, lr=lr)
+        return simulate_rule(ground._replace(data=data), here, rule, selector, tuple(dict.fromkeys(splits)))
+
+    def federation(seed: int) -> FederatedData:
+        if seed == 0:
+            return ground.data
+        drawn = parts.build_data(dataclasses.replace(first, data_seed=seed))
+        return parts.with_liars(first, drawn, ground.honest)
+
+    makers = {text: maker_of(first, entry, cohort_of(first, ground.data)) for text, entry in entries.items()}
+    for text, entry in entries.items():
+        with blamed(entry.rule):
+            build(makers[text](), ground.data)
+    tune = {text: grid_of(entry, first.lr) for text, entry in entries.items()} if experiment.tune else {}
+    return Contest(ground, cohort_of(first, ground.data), makers, build, ground.data if fixed else federation, tune)
+
+
+def maker_of(experiment: Experiment, entry: Entry, cohort: int) -> Callable[..., Any]:
+    """A factory of the entry's rule, of its own settings and of the clients' learning rate; with the selector that
+    the entry names, where it names one."""
+    own = own_names(entry)
+
+    def make(lr: Any = experiment.lr, **given: Any) -> Any:
+        settings = {name: given[key] for key, name in own.items() if key in given}
+        mine = entry._replace(settings=entry.settings | settings)
+        rule = rule_of(dataclasses.replace(experiment, lr=lr), mine)
+        return rule if entry.selector is None else (rule, parts.build_selector(experiment, cohort, entry))
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    given = [inspect.Parameter(name, kind, default=None) for name in own]
+    rate = inspect.Parameter("lr", kind, default=experiment.lr)
+    make.__signature__ = inspect.Signature([rate, *given])  # type: ignore[attr-defined]
+    return make
+
+
+def own_names(entry: Entry) -> dict[str, str]:
+    """The rule's settings that a grid names, by what they are called beside the clients' ``lr``."""
+    grid = GRIDS.get(entry.rule, {})
+    return {f"{entry.rule}_lr" if name == "lr" else name: name for name in grid if name not in entry.settings}
+
+
+def grid_of(entry: Entry, lr: float) -> dict[str, list[Any]]:
+    """What is tried of a rule: its papers' grid without what the entry settles, and rates around ``lr``."""
+    own = {key: list(GRIDS[entry.rule][name]) for key, name in own_names(entry).items()}
+    tried = int(np.prod([len(values) for values in own.values()])) if own else 1
+    return {**own, "lr": rates(lr, POINTS // tried)}
+
+
+def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None:
+    """Play all rules, write what they leave, print the table."""
+    experiment: Any = contest.ground.experiment
+    notes = notes_of(contest.ground, contest.cohort)
+    found = compare(
+        contest.rules,
+        contest.build,
+        federation=contest.federation,
+        replicates=experiment.replicates,
+        rounds=experiment.rounds,
+        eval_every=experiment.eval_every,
+        last=experiment.last,
+        baseline=experiment.baseline,
+        tune=contest.tune,
+        choose=experiment.choose,
+        split=experiment.evaluate,
+        references=experiment.references,
+        clients=contest.ground.honest,
+        side_by_side=1 if experiment.devices > 1 else "auto",
+        threads=1 if experiment.devices > 1 else None,
+        progress=shows_progress(experiment) and f"{len(contest.rules)} rules x {experiment.replicates} replicates",
+        checkpoint=experiment.checkpoint,
+        every=experiment.checkpoint_every,
+    )
+    write(folder, found.runs, header_of(contest.ground, contest.cohort, command), contest.ground.honest, found)
+    finish(contest, folder, found, notes)
+    if experiment.plots:
+        write_plots(folder, found.runs, contest.ground.honest)
+
+
+def finish(contest: Contest, folder: Path, found: Comparison, notes: Any) -> None:
+    """Print the tables, or the summary as JSON."""
+    experiment, honest = contest.ground.experiment, contest.ground.honest
+    if experiment.json:
+        print(json.dumps({"folder": str(folder), **json.loads((folder / "summary.json").read_text())}, indent=2))
+    else:
+        print(found.table())
+    if honest is not None and not (experiment.json or experiment.quiet):
+        print(f"Judged by the {int(honest.sum())} honest clients; {int((~honest).sum())} do {experiment.fault}.")
+    notes.print(f"Results in {folder}; figures and tables on one page: fedjax-fair report {folder}")

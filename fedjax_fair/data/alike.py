@@ -1,0 +1,91 @@
+"""Several federations brought to one form, so that one compiled program serves them all."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_fair.data.federated import FederatedData
+from fedjax_fair.data.split import Split, table
+
+SPLITS = ("train", "validation", "test")
+
+
+class Alike(NamedTuple):
+    """Federations of one form; built by :func:`alike`."""
+
+    largest: FederatedData
+    """What to build a program with: every client has as many examples as it has in any of them."""
+    each: list[FederatedData]
+    """The federations, with rows that belong to nobody behind the last client's."""
+
+
+def alike(datas: Sequence[FederatedData]) -> Alike:
+    """Pad what differs in size: the stores with zeros, the tables with rows whose owner is client N, who is not.
+
+    Federations of as many clients and of examples of one shape; those of one form already stay as they are.
+    """
+    first = datas[0]
+    if all(_form(data) == _form(first) for data in datas):
+        sizes = [[np.asarray(getattr(data, split).size) for split in SPLITS] for data in datas]
+        if all(np.array_equal(mine, of) for these in sizes for mine, of in zip(these, sizes[0])):
+            return Alike(first, list(datas))
+    length = max(len(data.y) for data in datas)
+    rows = {split: max(len(getattr(data, split).rows) for data in datas) for split in SPLITS}
+    each: list[FederatedData] = []
+    for data in datas:
+        store = jax.tree.map(lambda leaf: _longer(leaf, length, 0), (data.x, data.y))
+        if each and _equal(store, (each[0].x, each[0].y)):
+            store = each[0].x, each[0].y  # held once
+        tables = (_padded(getattr(data, split), rows[split]) for split in SPLITS)
+        each.append(_put_together(store[0], store[1], tables, data))
+    most = {split: np.max([getattr(data, split).size for data in datas], axis=0) for split in SPLITS}
+    grown = (_grown(getattr(first, split), most[split]) for split in SPLITS)
+    return Alike(_put_together(each[0].x, each[0].y, grown, first), each)
+
+
+def _put_together(x: Any, y: Any, splits: Iterable[Split], data: FederatedData) -> FederatedData:
+    train, validation, test = splits
+    return FederatedData(x, y, train, validation, test, data.normalizer)
+
+
+def with_union(data: FederatedData) -> FederatedData:
+    """The federation with one more client, N, who trains on everybody's examples; those who judge stay the same."""
+    train = jax.device_get(data.train)
+    whole = train.rows[: train.size.sum()]
+    owner = np.concatenate([train.owner[: len(whole)], np.full(len(whole), data.n_clients)])
+    extended = table(np.concatenate([whole, whole]), owner, data.n_clients + 1)
+    return data._replace(train=_padded(extended, 2 * len(train.rows)))
+
+
+def _form(data: FederatedData) -> list[Any]:
+    return [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(data)]
+
+
+def _longer(array: Any, length: int, value: int) -> Any:
+    missing = (length - len(array), *array.shape[1:])
+    if not missing[0]:
+        return array
+    return jnp.asarray(np.concatenate([np.asarray(array), np.full(missing, value, array.dtype)]))
+
+
+def _padded(split: Split, length: int) -> Split:
+    """The table with rows of nobody at its end, up to this length."""
+    nobody = split.size.shape[0]
+    return split._replace(rows=_longer(split.rows, length, 0), owner=_longer(split.owner, length, nobody))
+
+
+def _grown(split: Split, size: np.ndarray) -> Split:
+    """The table of clients of these sizes, at least their own: each one's rows, over again where they end."""
+    rows, start, own, _ = map(np.asarray, split)
+    owner = np.repeat(np.arange(len(size)), size)
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(size) - size, size)
+    mine = np.where(own[owner] > 0, start[owner] + place % np.maximum(own[owner], 1), 0)
+    return table(rows[mine] if len(rows) else np.zeros(len(owner), np.int32), owner, len(size))
+
+
+def _equal(one: Any, other: Any) -> bool:
+    mine, theirs = jax.tree.leaves(one), jax.tree.leaves(other)
+    return all(a.shape == b.shape and np.array_equal(a, b) for a, b in zip(mine, theirs))

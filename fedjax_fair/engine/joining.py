@@ -1,0 +1,175 @@
+"""Which runs of several rules share a program: those of rules that train alike and read the same signals."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from fedjax_fair.aggregators.one_of import one_of
+from fedjax_fair.data import FederatedData
+from fedjax_fair.engine.grid import Point, label
+from fedjax_fair.engine.made_alike import made_alike
+from fedjax_fair.types import Aggregator, Method, Simulation, as_method
+
+Rule = Aggregator | Method
+
+
+class Variant(NamedTuple):
+    """A rule with those of its settings that are part of the program."""
+
+    rule: str
+    make: Callable[..., Rule]
+    """``**settings -> rule``."""
+    fixed: Point
+    """Its settings that are no floats."""
+    floats: tuple[str, ...]
+    """Names of those that are."""
+
+
+class Run(NamedTuple):
+    """One rule at one point of its grid."""
+
+    variant: Variant
+    point: Point
+    """The rule's own floats."""
+    given: Point
+    """The settings that ``build`` takes."""
+    swept: tuple[str, ...]
+    """Which of these are floats."""
+
+
+class Group(NamedTuple):
+    """Runs that share a program."""
+
+    runs: list[int]
+    """Their places in what :func:`group` was given."""
+    build: Callable[..., Simulation]
+    """``**point -> simulation``, with tracers in the place of a point's numbers."""
+    points: list[Point]
+    """Of each run: which rule it plays, and the floats of all rules and of ``build``."""
+    name: str
+
+
+def group(
+    runs: list[Run], build: Callable[..., Simulation], data: FederatedData, made: Mapping[str, Simulation]
+) -> list[Group]:
+    """The runs by program. ``build`` is ``(rule, data, **settings) -> simulation``; ``made`` holds what it makes of
+    rules without settings.
+
+    Rules that bring a local objective, a trainer or a server transform of their own have programs of their own, and
+    so has every value of a setting that is no float.
+    """
+    variants: list[list[Variant]] = []
+    members: list[list[int]] = []
+    sims: list[Simulation] = []
+    for i, run in enumerate(runs):
+        for k, first in enumerate(members):
+            if not _same_settings(run, runs[first[0]]):
+                continue
+            if run.variant not in variants[k]:
+                like = run._replace(given=runs[first[0]].given)  # of build's floats the same
+                if not _share(_ready(like, made) or alone(like, build, data), sims[k]):
+                    continue
+                variants[k].append(run.variant)
+            members[k].append(i)
+            break
+        else:
+            variants.append([run.variant])
+            members.append([i])
+            sims.append(_ready(run, made) or alone(run, build, data))
+    return [_group(runs, mine, theirs, build, data) for mine, theirs in zip(members, variants)]
+
+
+def _ready(run: Run, made: Mapping[str, Simulation]) -> Simulation | None:
+    return None if run.point or run.given or run.variant.fixed else made.get(run.variant.rule)
+
+
+def alone(run: Run, build: Callable[..., Simulation], data: FederatedData) -> Simulation:
+    """The simulation of one run."""
+    return build(run.variant.make(**run.variant.fixed, **run.point), data, **run.given)
+
+
+def _same_settings(one: Run, other: Run) -> bool:
+    """Whether ``build`` is given the same, but for floats."""
+    mine, theirs = ({k: v for k, v in run.given.items() if k not in run.swept} for run in (one, other))
+    return one.swept == other.swept and made_alike(mine, theirs)
+
+
+def _share(one: Simulation, other: Simulation) -> bool:
+    """Whether two simulations differ in their aggregation rules alone, and read the same signals."""
+    if one.arguments is None or other.arguments is None or {*one.reads} - {"n"} != {*other.reads} - {"n"}:
+        return False
+    plain = [as_method(sim.arguments["aggregator"])._replace(aggregator=None) for sim in (one, other)]  # type: ignore
+    if any(part is not None for method in plain for part in method):
+        return False
+    mine, theirs = ({k: v for k, v in sim.arguments.items() if k != "aggregator"} for sim in (one, other))  # type: ignore
+    return made_alike(mine, theirs)
+
+
+def _group(
+    runs: list[Run], members: list[int], variants: list[Variant], build: Callable[..., Simulation], data: Any
+) -> Group:
+    swept = runs[members[0]].swept
+    fixed = {name: value for name, value in runs[members[0]].given.items() if name not in swept}
+    usual: Point = {}  # of every number, some value: runs of other rules do not look at it
+    for i in members:
+        usual |= _numbers(variants, runs[i])
+    points = [usual | _numbers(variants, runs[i]) for i in members]
+
+    def joined(which: Any, **numbers: Any) -> Simulation:
+        made = [
+            variant.make(**variant.fixed, **{name: numbers[f"{k}.{name}"] for name in variant.floats})
+            for k, variant in enumerate(variants)
+        ]
+        plain = [as_method(rule_of(each)).aggregator for each in made]
+        rule = made[0] if len(made) == 1 else _replaced(made[0], one_of(plain, which))
+        return build(rule, data, **fixed, **{name: numbers[name] for name in swept})
+
+    named = dict.fromkeys(_called(variant) for variant in variants)
+    return Group(members, joined, points, " ".join([*named, *([label(fixed)] if fixed else [])]))
+
+
+def rule_of(made: Any) -> Any:
+    """The rule of what a factory makes: of a pair of rule and selector its first."""
+    return made if isinstance(made, Aggregator | Method) or not isinstance(made, tuple) else made[0]
+
+
+def _replaced(made: Any, rule: Aggregator) -> Any:
+    """``made`` with another rule."""
+    return rule if rule_of(made) is made else (rule, *made[1:])
+
+
+def _numbers(variants: list[Variant], run: Run) -> Point:
+    which = variants.index(run.variant)
+    own = {f"{which}.{name}": run.point[name] for name in run.variant.floats}
+    return {"which": which, **own, **{name: run.given[name] for name in run.swept}}
+
+
+def _called(variant: Variant) -> str:
+    return f"{variant.rule}({label(variant.fixed)})" if variant.fixed else variant.rule
+
+
+def runs_of(
+    rules: Mapping[str, Any], grids: Mapping[str, list[Point]], takes: Mapping[str, set[str]], build_takes: set[str]
+) -> list[Run]:
+    """Every rule at every point of its grid; ``takes`` and ``build_takes`` name the settings of each rule and of
+    ``build``, to which one name may belong both."""
+    found = []
+    for rule, given in rules.items():
+        points, make = grids[rule], _maker(given)
+        floats = {name for name in points[0] if all(isinstance(point[name], float) for point in points)}
+        for point in points:
+            mine = {name: value for name, value in point.items() if name in takes[rule]}
+            fixed = {name: value for name, value in mine.items() if name not in floats}
+            numbers = {name: value for name, value in mine.items() if name in floats}
+            of_build = {name: value for name, value in point.items() if name in build_takes}
+            swept = tuple(sorted(floats & of_build.keys()))
+            found.append(Run(Variant(rule, make, fixed, tuple(numbers)), numbers, of_build, swept))
+    return found
+
+
+def is_made(given: Any) -> bool:
+    """Whether this is a rule, or a pair of a rule and something, not a factory."""
+    return isinstance(given, tuple)  # as NamedTuples are
+
+
+def _maker(given: Any) -> Callable[..., Rule]:
+    return (lambda: given) if is_made(given) else given

@@ -1,0 +1,63 @@
+"""Whether two things were made alike: functions by their code and what they close over, arrays by their numbers."""
+
+import dataclasses
+import functools
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def made_alike(one: Any, other: Any) -> bool:
+    """Whether both do the same, as far as can be seen: False may also mean that it cannot be seen.
+
+    Two calls of one factory with equal settings give functions that are alike, though they are not equal.
+    """
+    return _alike(one, other, set())
+
+
+def _alike(one: Any, other: Any, seen: set[tuple[int, int]]) -> bool:
+    if one is other or (id(one), id(other)) in seen:
+        return True
+    if type(one) is not type(other):
+        return False
+    seen.add((id(one), id(other)))  # a function may close over itself
+    if isinstance(one, np.ndarray | np.generic | jax.Array):
+        return _same_numbers(one, other)
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key], seen) for key in one)
+    mine, theirs = _parts(one), _parts(other)
+    if mine is not None and theirs is not None:
+        return len(mine) == len(theirs) and all(_alike(a, b, seen) for a, b in zip(mine, theirs))
+    same = one == other
+    return same if isinstance(same, bool) else False
+
+
+def _parts(thing: Any) -> list[Any] | None:
+    """What a tuple, a function or a record is made of; None for anything else."""
+    if isinstance(thing, tuple | list):
+        return list(thing)
+    if isinstance(thing, functools.partial):
+        return [thing.func, thing.args, thing.keywords]
+    if isinstance(thing, types.MethodType):
+        return [thing.__func__, thing.__self__]
+    if isinstance(thing, types.FunctionType):
+        closed = [cell.cell_contents for cell in thing.__closure__ or ()]
+        return [thing.__code__, thing.__defaults__, thing.__kwdefaults__, thing.__dict__, *closed]
+    if hasattr(thing, "__wrapped__"):  # jitted
+        return [thing.__wrapped__]
+    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        return [getattr(thing, field.name, None) for field in dataclasses.fields(thing)]
+    return None
+
+
+def _same_numbers(one: Any, other: Any) -> bool:
+    if any(isinstance(a, jax.core.Tracer) for a in (one, other)) or one.shape != other.shape:
+        return False
+    if one.dtype != other.dtype:
+        return False
+    if jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key):
+        one, other = jax.random.key_data(one), jax.random.key_data(other)
+    return bool(np.array_equal(one, other, equal_nan=one.dtype.kind in "fc"))

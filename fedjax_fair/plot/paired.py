@@ -1,0 +1,62 @@
+"""How rules differ from a baseline: paired differences in accuracy and in fairness, with their intervals."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedjax_fair.checks import check_choice
+from fedjax_fair.plot.style import COLOURS, MARKERS, legend_above, new_axes, paper
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+AXES = {
+    "accuracy": "Mean client accuracy (points)",
+    "worst10": "Mean of the worst 10 % of clients (points)",
+    "variance": "Variance over clients (points²)",
+    "gini": "Gini coefficient",
+}
+
+
+@paper()
+def paired_frontier(
+    differences: Mapping[str, Mapping[str, Any]],
+    baseline: str = "baseline",
+    x: str = "accuracy",
+    y: str = "worst10",
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Differences from the baseline, which lies at 0: one measure against another, crosses the 95 % intervals.
+
+    A rule whose cross lies right of and above both lines is better in both. ``differences`` are
+    ``comparison.differences()``; where an interval is not known, as of a run that failed, there is no cross.
+
+    Raises:
+      ValueError: no rule, or a measure that is not compared.
+    """
+    if not isinstance(differences, Mapping) or not differences:
+        raise ValueError(f"differences must be comparison.differences(), got {differences!r}")
+    for name, measure in (("x", x), ("y", y)):
+        check_choice(name, measure, AXES)
+    own, ax = ax is None, new_axes(ax, 2.6)
+    for i, (rule, measures) in enumerate(differences.items()):
+        (u, du), (v, dv) = (_cross(measures[measure].difference) for measure in (x, y))
+        style: dict[str, Any] = {
+            "color": COLOURS[i % len(COLOURS)],
+            "markersize": 5,
+            "label": rule,
+            "elinewidth": 0.7,
+        }
+        marker = MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]
+        ax.errorbar(u, v, xerr=du, yerr=dv, fmt=marker, **style)
+    ax.axhline(0, color="0.6", linewidth=0.7, zorder=0)
+    ax.axvline(0, color="0.6", linewidth=0.7, zorder=0)
+    ax.set(xlabel=f"{AXES[x]}, minus {baseline}", ylabel=f"{AXES[y]},\nminus {baseline}")
+    legend_above(ax, own)
+    return ax
+
+
+def _cross(difference: Any) -> tuple[float, float | None]:
+    reach = (difference.high - difference.low) / 2
+    return difference.mean, None if np.isnan(reach) else reach

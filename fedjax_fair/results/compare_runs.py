@@ -1,0 +1,218 @@
+"""The work of a comparison: runs grouped by program, replicate by replicate, in threads, with checkpoints."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from fedjax_fair.data.alike import Alike, with_union
+from fedjax_fair.data.federated import FederatedData
+from fedjax_fair.engine import watch
+from fedjax_fair.engine.checkpoint import Keeper
+from fedjax_fair.engine.grid import Point, label
+from fedjax_fair.engine.history import History, told
+from fedjax_fair.engine.joining import Run, alone, group, rule_of
+from fedjax_fair.engine.made_alike import made_alike
+from fedjax_fair.engine.program_run import keeper_of, train
+from fedjax_fair.engine.programs import Program, program_of
+from fedjax_fair.engine.progress import asked_to_stop, bar
+from fedjax_fair.engine.run import as_key, chunks
+from fedjax_fair.engine.tasks import Task, in_threads
+from fedjax_fair.results import references
+from fedjax_fair.types import Simulation, as_method
+
+
+class Course(NamedTuple):
+    """How long runs are, and how they go."""
+
+    rounds: int
+    gap: int
+    """Rounds between evaluations."""
+    threads: int
+    side_by_side: int | str | None
+    checkpoint: Path | None
+    every: int | None
+    """Rounds between checkpoints."""
+    progress: bool | str | None
+
+
+class Form(NamedTuple):
+    """Federations that share programs."""
+
+    of: Alike
+    replicates: list[int]
+
+
+class Work(NamedTuple):
+    """Tasks, and what becomes of their results."""
+
+    tasks: list[Task]
+    """Each is called with ``stop() -> bool`` and ``advance(rounds)``."""
+    rounds: int
+    """Of all of them together."""
+    collect: Callable[[list[Any]], Any]
+
+
+class Job(NamedTuple):
+    """The runs of one program on one federation."""
+
+    program: Program
+    name: str
+    replicate: int
+    runs: list[int]
+    """Their places among all runs of the comparison."""
+
+
+def do(works: list[Work], course: Course) -> list[Any]:
+    """What each work comes to; the tasks of all share the threads."""
+    rounds, kept = sum(work.rounds for work in works), course.checkpoint is not None
+    with asked_to_stop(kept) as stop, bar(course.progress, rounds) as advance:
+        tasks = [task._replace(work=partial(task.work, stop, advance)) for work in works for task in work.tasks]
+        results = iter(in_threads(tasks, course.threads))
+    return [work.collect([next(results) for _ in work.tasks]) for work in works]
+
+
+def rules_work(
+    runs: list[Run],
+    build: Callable[..., Simulation],
+    alikes: list[Form],
+    course: Course,
+    made: Mapping[str, Simulation],
+) -> Work:
+    """Per run a history of each replicate r, trained from seed r. ``made``: the simulations of rules that are not
+    tuned, on the largest of the federations."""
+    jobs: list[Job] = []
+    tasks: list[Task] = []
+    for of, members in alikes:
+        for joined in group(runs, build, of.largest, made if len(alikes) == 1 else {}):
+            base = _program(joined.build, joined.points, of, course)
+            for r, data in zip(members, of.each):
+                program = base._replace(sim=base.sim._replace(data=data), keys=_seeds(r, base))
+                jobs.append(Job(program, joined.name, r, joined.runs))
+                tasks.append(Task(id(joined), partial(_play, program, _keeper(jobs[-1], course), course)))
+
+    def collect(played: list[Any]) -> list[list[History]]:
+        found: list[list[History]] = [[] for _ in runs]
+        for job, results in sorted(zip(jobs, played), key=lambda pair: pair[0].replicate):
+            for i, history, still in zip(job.runs, *results):
+                found[i].append(_heard(runs[i], job.program.sim, history, still))
+        return found
+
+    total = course.rounds * len(runs) * sum(len(form.replicates) for form in alikes)
+    return Work(tasks, total, collect)
+
+
+def references_work(run: Run, build: Callable[..., Simulation], alikes: list[Form], course: Course) -> Work:
+    """Local training and pooled training with the settings of ``run``; a history of each replicate."""
+    tasks: list[Task] = []
+    made: list[tuple[str, int, Simulation]] = []
+    total = 0
+    for of, members in alikes:
+        sim, n_clients = alone(run, build, of.largest), of.largest.n_clients
+        whole = references.reference(sim, with_union(of.largest))
+        # A full batch has room for the largest client's examples, of which the union has N times as many.
+        local = references.reference(sim, of.largest) if references.takes_full_batches(sim) else whole
+        kinds = (
+            ("local", local, range(n_clients), references.rounds_alone(sim, course.rounds)),
+            ("pooled", whole, [n_clients], references.rounds_pooled(sim, course.rounds)),
+        )
+        for r, data in zip(members, of.each):
+            union = with_union(data)
+            for name, training, clients, rounds in kinds:
+                on = union if training is whole else data
+                train_all = partial(_trainings, training, as_key(r), clients, rounds, on)
+                tasks.append(Task(training, train_all))
+                made.append((name, rounds, sim._replace(data=data)))
+                total += rounds * len(clients)
+
+    def collect(played: list[Any]) -> dict[str, list[History]]:
+        found: dict[str, list[History]] = {"local": [], "pooled": []}
+        for (name, rounds, sim), results in zip(made, played):
+            found[name].append(references.as_history(results, rounds, sim))
+        return found
+
+    return Work(tasks, total, collect)
+
+
+def forms(
+    run: Run, build: Callable[..., Simulation], datas: Sequence[FederatedData], of: Alike, sim: Simulation
+) -> list[Form]:
+    """Federations that can share programs; ``sim`` is what ``build`` makes of ``run`` on ``of.largest``.
+
+    Where it makes the same of all of them, one form serves all; else each has its own.
+    """
+    everybody = list(range(len(of.each)))
+    different = {id(data): data for data in of.each if data is not of.largest}
+    known = _without_data(sim)
+    if all(made_alike(known, _without_data(alone(run, build, data))) for data in different.values()):
+        return [Form(of, everybody)]
+    return [Form(Alike(data, [data]), [r]) for r, data in enumerate(datas)]
+
+
+def _without_data(sim: Simulation) -> Any:
+    return {name: value for name, value in (sim.arguments or {"sim": sim}).items() if name != "data"}
+
+
+def _program(build: Callable[..., Simulation], points: list[Point], of: Alike, course: Course) -> Program:
+    names, first, kept = tuple(points[0]), jnp.stack([as_key(0)]), course.checkpoint is not None
+    program = program_of(build, (), list(enumerate(points)), names, first, course.side_by_side, None, digested=kept)
+    return program._replace(other=any(data is not program.sim.data for data in of.each))
+
+
+def _seeds(r: int, program: Program) -> Any:
+    return jnp.broadcast_to(as_key(r), program.keys.shape)
+
+
+def _play(
+    program: Program,
+    keeper: Keeper | None,
+    course: Course,
+    stop: Callable[[], bool],
+    advance: Callable[[int], None],
+) -> tuple[list[History], list[bool]]:
+    if stop():
+        raise KeyboardInterrupt(f"stopped; what is trained is kept in {course.checkpoint}")
+    return train(
+        program, keeper, partial(chunks, course.rounds, course.gap, None), course.every or 1, stop, advance
+    )
+
+
+def _trainings(
+    training: references.Reference,
+    key: Any,
+    clients: Sequence[int],
+    rounds: int,
+    data: FederatedData,
+    stop: Callable[[], bool],
+    advance: Callable[[int], None],
+) -> list[Any]:
+    found = []
+    for client in clients:
+        if stop():
+            raise KeyboardInterrupt("stopped in the reference rows; what the rules trained is kept")
+        found.append(training.train(key, client, rounds, data))
+        advance(rounds)
+    return found
+
+
+def _keeper(job: Job, course: Course) -> Keeper | None:
+    """A folder for each program and replicate; a program is known by its runs."""
+    if course.checkpoint is None:
+        return None
+    runs = range(len(job.program.owners))
+    points = "; ".join(label({name: values[i] for name, values in job.program.values.items()}) for i in runs)
+    known = sha256(f"{job.name}: {points}".encode()).hexdigest()[:12]
+    settings = {"rounds": course.rounds, "eval_every": course.gap}
+    return keeper_of(job.program, course.checkpoint / f"{known}-replicate-{job.replicate}", settings)
+
+
+def _heard(run: Run, sim: Simulation, history: History, stayed: bool) -> History:
+    """The history with what it is of, after what it has to say of itself."""
+    weigh = as_method(rule_of(run.variant.make(**run.variant.fixed, **run.point))).aggregator.weigh
+    if not getattr(weigh, "positive_losses", False):  # another rule of the program takes losses to be at least 0
+        sim = sim._replace(positive_losses=False)
+    watch.say(watch.below_zero(sim, history) or watch.unused(sim, history, stayed))
+    return told(history, sim)

@@ -1,0 +1,122 @@
+"""What a comparison is measured against: every client that trains alone, and one that has everybody's examples."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from fedjax_fair.aggregators.fedavg import fedavg
+from fedjax_fair.data import FederatedData
+from fedjax_fair.engine.history import History, told
+from fedjax_fair.engine.simulation import computing
+from fedjax_fair.engine.training import cohort_training, local_work
+from fedjax_fair.local.sgd import LocalSGD
+from fedjax_fair.models import as_model
+from fedjax_fair.numerics.model_size import is_small, is_tiny
+from fedjax_fair.numerics.xla_options import SMALL, TINY, compiled
+from fedjax_fair.types import Evaluation, Key, Method, Params, Simulation
+
+
+class Reference(NamedTuple):
+    """Plain training of single clients, compiled once for all of them and all federations of one form."""
+
+    trained: Callable[..., Any]
+    """``(key, client, rounds, data) -> {split: evaluation}``, compiled."""
+
+    def train(self, key: Key, client: int, rounds: int, data: FederatedData) -> dict[str, Evaluation]:
+        """Every client's results with the model that this one trained in so many rounds, as NumPy arrays."""
+        found: dict[str, Evaluation] = jax.device_get(self.trained(key, client, rounds, data))
+        return found
+
+
+def reference(sim: Simulation, data: FederatedData) -> Reference:
+    """The training of ``sim`` without a federation: its model, its trainer, on clients of ``data`` or smaller ones.
+
+    Its loss is ``sim``'s, without what a method adds to it; nothing is averaged, absent or false.
+    """
+    given = _arguments(sim)
+    net, loss = as_model(given["model"]), given["loss"]
+    train, objective = local_work(net, Method(fedavg()), given["trainer"], loss)
+    work = cohort_training(train, objective, data.sizes, 1, None).stacked
+
+    def trained(key: Key, client: Array, rounds: Array, data: FederatedData) -> dict[str, Evaluation]:
+        def more(round: Array, params: Params) -> Params:
+            sent = work(params, data, client[None], jax.random.fold_in(key, round), round)
+            return jax.tree.map(lambda w, update: w + update[0], params, sent.update)
+
+        params: Params = jax.lax.fori_loop(0, rounds, more, sim.init(key, sim.data).params)
+        return sim.evaluate(params, data)
+
+    precise = computing(given["precision"], trained)
+    shapes = jax.eval_shape(sim.init, jax.random.key(0)).params
+    options = [(TINY, lambda *_: is_tiny(shapes)), (SMALL, lambda *_: is_small(shapes))]
+    return Reference(compiled(precise, options))
+
+
+def takes_full_batches(sim: Simulation) -> bool:
+    """Whether a step has room for all examples of the largest client."""
+    trainer = _arguments(sim)["trainer"]
+    return isinstance(trainer, LocalSGD) and trainer.batch_size is None
+
+
+def rounds_alone(sim: Simulation, rounds: int) -> int:
+    """In how many rounds a client takes part on average, at least one."""
+    return max(1, round(rounds * _cohort(sim) / sim.data.n_clients))
+
+
+def rounds_pooled(sim: Simulation, rounds: int) -> int:
+    """In how many rounds the pooled client makes as many steps as all clients of the federation do together.
+
+    A trainer of the user's own is taken to make steps in proportion to a client's examples.
+    """
+    trainer, sizes = _arguments(sim)["trainer"], sim.data.sizes
+    if isinstance(trainer, LocalSGD) and (trainer.steps is not None or trainer.batch_size is None):
+        share = 1.0  # as many steps, however many examples
+    elif isinstance(trainer, LocalSGD):
+        share = float(np.mean(-(-sizes // trainer.batch_size)) / -(-sizes.sum() // trainer.batch_size))
+    else:
+        share = 1 / len(sizes)
+    return max(1, round(rounds * _cohort(sim) * share))
+
+
+def as_history(results: Sequence[dict[str, Evaluation]], rounds: int, sim: Simulation) -> History:
+    """A history of a single evaluation: each client's own result of N trainings, or all of the only one."""
+    scores = {}
+    for split in results[0]:
+        parts = [[np.asarray(part) for part in result[split]] for result in results]
+        if len(parts) > 1:
+            parts = [[np.stack([mine[i][k] for k, mine in enumerate(parts)]) for i in range(2)]]
+        scores[split] = Evaluation(parts[0][0][None], parts[0][1][None])  # type: ignore[arg-type]
+    nobody = np.zeros((rounds, 0), np.int32)
+    counts = np.zeros(rounds, np.int32)
+    empty = History(np.array([rounds]), scores, nobody, nobody.astype(float), nobody > 0, None, counts, counts)
+    return told(empty, sim)
+
+
+def better_off(run: History, alone: History, split: str, last: int) -> float:
+    """Per cent of the clients that a model serves better than the one they train alone; ties count half.
+
+    By their mean over the last evaluations; clients without examples do not count.
+    """
+    mine = np.asarray(run.scores[split].accuracy, float)[-last:].mean(0)
+    other = np.asarray(alone.scores[split].accuracy, float)[-1]
+    sign = 1 if run.metric.higher_is_better else -1
+    known = np.isfinite(other)
+    gains = np.where(np.isfinite(mine), sign * (mine - other), -np.inf)[known]
+    return float(100 * np.mean(np.where(gains == 0, 0.5, gains > 0))) if known.any() else float("nan")
+
+
+def _cohort(sim: Simulation) -> int:
+    selector = _arguments(sim)["selector"]
+    return sim.data.n_clients if selector is None else int(selector.cohort)
+
+
+def _arguments(sim: Simulation) -> dict[str, Any]:
+    if sim.arguments is None:
+        raise ValueError(
+            "references are for what ff.simulation(...) makes, got a Simulation put together otherwise: "
+            "pass references=False"
+        )
+    return sim.arguments

@@ -1,0 +1,77 @@
+"""A comparison's tables on the report page: measures, paired differences, what a reader must know."""
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from fedjax_fair import plot
+from fedjax_fair.metrics.kind import Metric
+from fedjax_fair.metrics.significance import Difference
+from fedjax_fair.results.comparison import MEASURES, Compared, columns
+from fedjax_fair.results.table import digits_of
+
+
+def comparison_section(kept: Mapping[str, Any], metric: Metric) -> str:
+    """The page's section, of what :meth:`Comparison.to_json` keeps."""
+    parts = [f"<h2>Comparison over {kept['replicates']} replicates</h2>", _measures(kept, metric)]
+    if kept["differences"]:
+        parts += [f"<h2>Minus {escape(kept['baseline'])}, paired</h2>", _differences(kept, metric)]
+    notes = "".join(f"<li>{escape(note)}</li>" for note in kept["notes"])
+    return "".join([*parts, f"<ul>{notes}</ul>"])
+
+
+def paired_drawing(kept: Mapping[str, Any]) -> Any:
+    """The figure of the paired differences."""
+    known = {
+        rule: {measure: Compared(_difference(c), c["holm"] or 1.0) for measure, c in of.items()}
+        for rule, of in kept["differences"].items()
+    }
+    return plot.paired_frontier(known, kept["baseline"])
+
+
+def _difference(kept: Mapping[str, float | None]) -> Difference:
+    known = {name: np.nan if value is None else float(value) for name, value in kept.items() if name != "holm"}
+    return Difference(**known)
+
+
+def _measures(kept: Mapping[str, Any], metric: Metric) -> str:
+    rows = []
+    for rule, of in kept["measures"].items():
+        cells = [_spread(of[measure], *digits_of(measure, metric)) for measure in MEASURES]
+        cells += [_spread(of["better_off"], 0, "f")] if "better_off" in of else []
+        rows.append([escape(rule), *cells])
+    some = next(iter(kept["measures"].values()))
+    return _table(["rule", *columns(metric).values(), *(["better off %"] if "better_off" in some else [])], rows)
+
+
+def _differences(kept: Mapping[str, Any], metric: Metric) -> str:
+    rows = []
+    for rule, of in kept["differences"].items():
+        rows.append([escape(rule), *(_interval(of[measure], *digits_of(measure, metric)) for measure in MEASURES)])
+    return _table(["rule", *columns(metric).values()], rows)
+
+
+def _spread(values: list[float | None], digits: int, form: str) -> str:
+    known = np.array([value for value in values if value is not None])
+    if not len(known):
+        return "–"
+    std = f" <small>± {known.std(ddof=1):.{digits}{form}}</small>" if len(known) > 1 else ""
+    return f"{known.mean():.{digits}{form}}{std}"
+
+
+def _interval(of: Mapping[str, float | None], digits: int, form: str) -> str:
+    if of["mean"] is None:
+        return "–"
+    mean = f"{of['mean']:+.{digits}{form}}"
+    if of["low"] is None:
+        return mean
+    star = "*" if of["holm"] is not None and of["holm"] < 0.05 else ""
+    return f"{mean}{star} <small>[{of['low']:+.{digits}{form}}, {of['high']:+.{digits}{form}}]</small>"
+
+
+def _table(heads: list[str], rows: list[list[str]]) -> str:
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
