@@ -12,6 +12,7 @@ from fedjax_fair.aggregators import (
     fedfv,
     fedmaba,
     fedmgda_plus,
+    fednova,
     fedprox,
     fedsgd,
     loss_proportional,
@@ -29,12 +30,14 @@ from fedjax_fair.aggregators.regret import Ledger, ledger
 from fedjax_fair.data import FederatedData, partition
 from fedjax_fair.engine import callbacks
 from fedjax_fair.engine.history import History
+from fedjax_fair.engine.personal import fine_tune
 from fedjax_fair.engine.run import run
 from fedjax_fair.engine.simulation import simulation
 from fedjax_fair.engine.sweep import Sweep, sweep
 from fedjax_fair.local import objectives
 from fedjax_fair.local.objectives import erm, propfair_objective, proximal, tilted
 from fedjax_fair.local.sgd import local_sgd
+from fedjax_fair.methods import apfl, ditto, feddyn, fedper, fedrep, scaffold
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.models import losses
 from fedjax_fair.reads import reads
@@ -43,7 +46,7 @@ from fedjax_fair.results.compare import compare
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.table import table
 from fedjax_fair.robustness import availability, defences, faults
-from fedjax_fair.selectors import cpow_d, pow_d, rpow_d, size_proportional, ucb_cs, uniform
+from fedjax_fair.selectors import cpow_d, excluding, pow_d, rpow_d, size_proportional, ucb_cs, uniform
 from fedjax_fair.types import (
     Aggregator,
     Batch,
@@ -51,6 +54,7 @@ from fedjax_fair.types import (
     Context,
     Evaluation,
     Info,
+    Memory,
     Method,
     Report,
     Selector,
@@ -72,6 +76,7 @@ __all__ = [
     "History",
     "Info",
     "Ledger",
+    "Memory",
     "Method",
     "Metric",
     "Report",
@@ -83,6 +88,7 @@ __all__ = [
     "aaggff_d",
     "aaggff_s",
     "afl",
+    "apfl",
     "availability",
     "average_iterates",
     "averaged",
@@ -92,15 +98,22 @@ __all__ = [
     "cpow_d",
     "data",
     "defences",
+    "ditto",
     "erm",
+    "excluding",
     "faults",
     "fedavg",
+    "feddyn",
     "fedeba",
     "fedfv",
     "fedmaba",
     "fedmgda_plus",
+    "fednova",
+    "fedper",
     "fedprox",
+    "fedrep",
     "fedsgd",
+    "fine_tune",
     "ledger",
     "local_sgd",
     "loss_proportional",
@@ -123,6 +136,7 @@ __all__ = [
     "reweighted",
     "rpow_d",
     "run",
+    "scaffold",
     "simulation",
     "size_proportional",
     "size_softmax",

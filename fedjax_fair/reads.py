@@ -6,7 +6,17 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Jaxpr, Literal
 
-from fedjax_fair.types import Aggregator, Method, Params, Report, Selector, as_method, server_transform
+from fedjax_fair.types import (
+    Aggregator,
+    Memory,
+    Method,
+    Params,
+    Report,
+    Selector,
+    as_method,
+    message_of,
+    server_transform,
+)
 
 FREE = ("ids", "active")  # known before anything is computed
 
@@ -48,7 +58,7 @@ def reads(
             selector.observe(selector.init(sizes, key), report) if selector is not None else (),
         )
 
-    report = jax.eval_shape(lambda p: toy_report(slots, p), params)
+    report = jax.eval_shape(lambda p: toy_report(slots, p, method.memory), params)
     program = jax.make_jaxpr(results)(report, params)
     fields = jax.tree.unflatten(jax.tree.structure((report, params)), used_inputs(program.jaxpr))[0]
     used = {name for name, flags in zip(Report._fields, fields) if any(jax.tree.leaves(flags))}
@@ -67,9 +77,13 @@ def used_inputs(program: Jaxpr) -> list[bool]:
     return [v in alive for v in program.invars]
 
 
-def toy_report(slots: int, params: Params) -> Report:
+def toy_report(slots: int, params: Params, memory: Memory | None = None) -> Report:
     """A report of ones from clients 0 ... slots - 1, with updates shaped as ``params``."""
     one = jnp.ones((slots,))
+
+    def like(tree: Any) -> Any:
+        return jax.tree.map(lambda p: jnp.ones((slots, *p.shape), p.dtype), tree)
+
     return Report(
         ids=jnp.arange(slots, dtype=jnp.int32),
         n=one,
@@ -79,5 +93,7 @@ def toy_report(slots: int, params: Params) -> Report:
         train_loss_std=one,
         accuracy=one,
         gram=jnp.ones((slots, slots)),
-        updates=jax.tree.map(lambda p: jnp.ones((slots, *p.shape), p.dtype), params),
+        updates=like(params),
+        steps=jnp.ones((slots,), jnp.int32),
+        message=like(message_of(memory, params)),
     )

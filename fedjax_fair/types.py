@@ -1,18 +1,25 @@
 """The few types that everything else leans on. All are NamedTuples: immutable, printable, and pytrees.
 
+Those of one client's work are in :mod:`fedjax_fair.client_types`, and have their names here, too.
+
 Letters: ``N`` clients in the federation, ``S`` slots in one round's cohort, ``B`` examples in a batch,
 ``M`` the largest training set of a client.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+import jax
+import jax.numpy as jnp
 import optax
 from jax import Array
 
-Key = Array  # a typed JAX PRNG key, ``jax.random.key(seed)``
-Params = Any  # a pytree of arrays: the model's parameters
-State = Any  # a pytree of arrays: what a rule, a selector or a server optimiser carries over the rounds
+from fedjax_fair.client_types import Batch as Batch
+from fedjax_fair.client_types import Client as Client
+from fedjax_fair.client_types import Key, Memory, Objective, Params, State
+from fedjax_fair.client_types import LossFn as LossFn
+from fedjax_fair.client_types import Trace as Trace
+from fedjax_fair.client_types import Train as Train
 
 
 class Report(NamedTuple):
@@ -39,6 +46,11 @@ class Report(NamedTuple):
     """f32[S, S]: inner products of the updates, ``<update_i, update_j>``."""
     updates: Params
     """``w_k - w_t``, every leaf with a leading axis S."""
+    steps: Any = None
+    """i32[S]: local steps made, where the trainer counts them (``Trace.steps``)."""
+    message: Any = None
+    """What the clients send besides the update (``Memory.message``), every leaf with a leading axis S; None for
+    nothing."""
 
 
 class Aggregator(NamedTuple):
@@ -84,63 +96,6 @@ class Selector(NamedTuple):
     """S, a Python integer."""
 
 
-class Batch(NamedTuple):
-    """A minibatch, padded to a static size."""
-
-    x: Any
-    """[B, ...], or a pytree of such arrays: the model's inputs, already normalised."""
-    y: Array
-    """[B] or [B, ...]: labels or targets."""
-    mask: Array
-    """bool[B]: False for padding."""
-    key: Key | None = None
-    """Randomness of this step (dropout); None when evaluating."""
-
-
-class Client(NamedTuple):
-    """One client as its local trainer sees it: a view into the example store, nothing copied."""
-
-    id: Array
-    """i32[]: the client."""
-    rows: Array
-    """i32[M]: its rows of the example store; only the first ``size`` are its own."""
-    size: Any
-    """i32[]: number of its training examples; a Python integer where all clients have the same."""
-    take: Callable[[Array], tuple[Any, Array]]
-    """``(rows i32[B]) -> (x, y)``: the normalised examples at those rows of the store."""
-
-
-class Trace(NamedTuple):
-    """What local training leaves behind besides the parameters."""
-
-    loss: Array
-    """f32[]: mean minibatch loss over the local steps."""
-    loss_std: Array
-    """f32[]: standard deviation of the minibatch losses over the local steps."""
-
-
-class Objective(Protocol):
-    """How a client turns its per-example losses into the scalar that it differentiates."""
-
-    def __call__(self, losses: Array, mask: Array, params: Params, anchor: Params, /) -> Array:
-        """``(losses f32[B], mask bool[B], params, anchor) -> f32[]``; ``anchor`` is the received model."""
-        ...
-
-
-LossFn = Callable[[Params, Batch, Params], tuple[Array, Array]]
-"""``(params, batch, anchor) -> (objective, mean plain loss of the batch)``."""
-
-
-class Train(Protocol):
-    """The local work of ONE client; :func:`fedjax_fair.local_sgd` makes one."""
-
-    def __call__(
-        self, loss: LossFn, params: Params, client: Client, key: Key, round: Array, /
-    ) -> tuple[Params, Trace]:
-        """``(loss, params, client, key, round) -> (params, trace)``: params of the form of those received."""
-        ...
-
-
 Transform: TypeAlias = optax.GradientTransformationExtraArgs
 
 
@@ -155,6 +110,8 @@ class Method(NamedTuple):
     transform: Transform | Callable[[int, int], Transform] | None = None
     """Called with ``report=``, ``coef=`` and ``key=`` on the aggregate, before the server optimiser; or a function
     of N and S that gives it, for one whose memory depends on them."""
+    memory: Memory | None = None
+    """What clients keep between their rounds, send besides the update and are sent besides the model."""
 
 
 class SimState(NamedTuple):
@@ -167,6 +124,8 @@ class SimState(NamedTuple):
     server: State
     aggregator: State
     selector: State
+    memory: Any = None
+    """What each client keeps between its rounds, every leaf with a leading axis N; None where nobody keeps any."""
 
 
 class Info(NamedTuple):
@@ -205,8 +164,8 @@ class Simulation(NamedTuple):
     """``(key, data=sim.data) -> state``; other data as for ``step``."""
     step: Callable[[SimState, Any], tuple[SimState, Info]]
     """``(state, data) -> (state, info)``: one round."""
-    evaluate: Callable[[Params, Any], dict[str, Evaluation]]
-    """``(params, data) -> {split: evaluation}``."""
+    evaluate: Callable[..., dict[str, Evaluation]]
+    """``(params, data) -> {split: evaluation}``; ``(params, data, state.memory)`` where clients keep a memory."""
     deploy: Callable[[SimState], Params]
     """``state -> params``: the model to evaluate; the last iterate unless the user asked for another."""
     data: Any
@@ -253,3 +212,11 @@ def server_transform(method: Method, n_clients: int, cohort: int) -> Transform:
     if isinstance(method.transform, optax.GradientTransformation):
         return optax.with_extra_args_support(method.transform)
     return method.transform(n_clients, cohort)
+
+
+def message_of(memory: Memory | None, params: Params) -> Any:
+    """What a client sends besides the update, in zeros; None for nothing. Only the shapes of ``params`` count."""
+    if memory is None or memory.message is None:
+        return None
+    forms = jax.eval_shape(memory.message, params)
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), forms)

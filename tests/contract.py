@@ -17,7 +17,7 @@ N, S = 8, 5  # clients in the federation, slots of a partial cohort
 SIZES = np.array([50, 20, 400, 75, 310, 120, 33, 90], np.float32)
 LOSS = np.array([0.3, 2.1, 1.2, 0.9, 3.3, 0.7, 1.9, 2.6], np.float32)  # one of each client, all distinct
 SUB_SIMPLEX = {"qfedavg", "qfedsgd"}  # a step size of their own: nonnegative coefficients that sum to at most 1
-DIRECTION = {"fedmgda_plus", "fedfv"}  # rescaled directions: coefficients of any size and (FedFV) sign
+DIRECTION = {"fedmgda_plus", "fedfv", "fednova"}  # rescaled: coefficients of any size and (FedFV) sign
 # Everybody else's coefficients are nonnegative and sum to 1.
 
 # Choices that change the arithmetic, beside the defaults of every registered rule.
@@ -76,6 +76,7 @@ def make_report(seed: int, ids, **changes) -> Report:
         accuracy=signal(0, 1),
         gram=flat @ flat.T,
         updates=updates,
+        steps=rng.integers(1, 9, s).astype(np.int32),
     )
     new = {k: np.asarray(v, getattr(report, k).dtype) for k, v in changes.items()}
     return jax.tree.map(jnp.asarray, report._replace(**new))

@@ -9,7 +9,13 @@ import pytest
 from toy import need_data
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
-REAL = {"01_quickstart", "03_fairness_accuracy_frontier", "04_when_clients_lie", "05_groups_as_clients"}
+REAL = {
+    "01_quickstart",
+    "03_fairness_accuracy_frontier",
+    "04_when_clients_lie",
+    "05_groups_as_clients",
+    "06_clients_that_remember",
+}
 
 
 def test_there_are_notebooks():

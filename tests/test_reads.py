@@ -10,7 +10,7 @@ from fedjax_fair import registry
 from fedjax_fair.reads import FREE
 from fedjax_fair.types import Aggregator, Method, Report, Selector
 
-SIGNALS = tuple(name for name in Report._fields if name not in FREE)
+SIGNALS = tuple(name for name in Report._fields if name not in (*FREE, "message"))  # which few clients send
 
 TABLE = {
     "fedavg": ("n",),
@@ -32,6 +32,13 @@ TABLE = {
     "loss_softmax": ("loss",),
     "size_softmax": ("n",),
     "reweighted": ("loss",),
+    "fednova": ("n", "steps"),
+    "scaffold": ("message",),
+    "feddyn": ("updates",),
+    "ditto": ("n",),
+    "apfl": ("n",),
+    "fedper": ("n",),
+    "fedrep": ("n",),
 }
 
 OTHER_CHOICES = {  # settings that change what is read
@@ -44,6 +51,8 @@ OTHER_CHOICES = {  # settings that change what is read
     "fedeba": (ff.fedeba(prior="size"), ("n", "loss")),
     "reweighted": (ff.reweighted(weighting="size"), ("n", "loss")),
     "pg_ffl": (ff.pg_ffl(deterministic=True), ("n", "loss", "accuracy", "updates")),
+    "scaffold-fedmaba": (ff.scaffold(aggregator=ff.fedmaba()), ("loss", "message")),
+    "ditto-fedmaba": (ff.ditto(aggregator=ff.fedmaba()), ("loss",)),
 }
 
 FEEDBACK = {
@@ -90,7 +99,7 @@ def test_registered_selectors(name):
         (lambda report: report.accuracy, ("accuracy",)),
         (lambda report: (report.gram, report.n), ("n", "gram")),
         (lambda report: report[3], ("loss",)),
-        (lambda report: report[-1], ("updates",)),
+        (lambda report: report[8], ("updates",)),
         (lambda report: report[3:6], ("loss", "train_loss", "train_loss_std")),
         (lambda report: getattr(report, "train_loss_std"), ("train_loss_std",)),  # noqa: B009
         (lambda report: [*report], SIGNALS),

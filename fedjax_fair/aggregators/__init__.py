@@ -8,6 +8,7 @@ from fedjax_fair.aggregators.fedeba import fedeba
 from fedjax_fair.aggregators.fedfv import fedfv
 from fedjax_fair.aggregators.fedmaba import fedmaba
 from fedjax_fair.aggregators.fedmgda_plus import fedmgda_plus
+from fedjax_fair.aggregators.fednova import fednova
 from fedjax_fair.aggregators.fedprox import fedprox
 from fedjax_fair.aggregators.fedsgd import fedsgd
 from fedjax_fair.aggregators.loss_proportional import loss_proportional
@@ -29,6 +30,7 @@ __all__ = [
     "fedfv",
     "fedmaba",
     "fedmgda_plus",
+    "fednova",
     "fedprox",
     "fedsgd",
     "loss_proportional",

@@ -54,8 +54,11 @@ class Experiment:
     """Step size of the server's SGD on the aggregated update."""
     eval_every: int = 10
     """Rounds between evaluations of every client."""
-    evaluate: Literal["test", "validation", "train"] = "test"
-    """The split that the table judges by: choose settings by validation, quote test."""
+    evaluate: Literal["test", "validation", "train", "test@personal", "validation@personal", "train@personal"] = (
+        "test"
+    )
+    """The split that the table judges by: choose settings by validation, quote test; test@personal for the models
+    that clients of ditto, apfl, fedper and fedrep keep."""
     precision: Literal["highest", "high", "default"] = "highest"
     """Of the models' matrix products: float32, or faster and coarser where the hardware has it (TF32, bfloat16)."""
     available: float = 1.0

@@ -17,24 +17,28 @@ from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.checks import check_weights
 from fedjax_fair.engine.components import Components
 from fedjax_fair.engine.devices import gather, share
-from fedjax_fair.engine.failures import drop_coefficients, drop_failures, finite, silence, zeroed
+from fedjax_fair.engine.failures import drop_coefficients, drop_failures, finite, numbers, silence, zeroed
+from fedjax_fair.engine.memory import broadcast, written
 from fedjax_fair.engine.signals import gram
-from fedjax_fair.engine.training import Sent, no_sum, weighted_sum
+from fedjax_fair.engine.training import Carried, Sent, no_sum, weighted_sum
 from fedjax_fair.robustness.faults import Fault, misreport
-from fedjax_fair.types import Key, Params, Report, SimState, State
+from fedjax_fair.types import Key, Memory, Params, Report, SimState, State, message_of
 
-REVEALED = frozenset(["train_loss", "train_loss_std", "gram", "updates"])
+REVEALED = frozenset(["train_loss", "train_loss_std", "gram", "updates", "steps", "message"])
 """The signals that are known after training only."""
 
 Judge = Callable[[Report], tuple[Report, Array, State]]
 """``report -> (report of those who got a coefficient, coef f[S], the rule's next state)``."""
 
 
-def before_training(ids: Array, n: Array, active: Array, loss: Array, accuracy: Array, params: Params) -> Report:
+def before_training(
+    ids: Array, n: Array, active: Array, loss: Array, accuracy: Array, params: Params, memory: Memory | None
+) -> Report:
     """A report in which all that training would reveal is 0."""
     slots, zero = ids.shape[0], jnp.zeros_like(loss)
-    updates = jax.tree.map(lambda w: jnp.zeros((slots, *w.shape), w.dtype), params)
-    return Report(ids, n, active, loss, zero, zero, accuracy, jnp.zeros((slots, slots), loss.dtype), updates)
+    nothing = jax.tree.map(lambda w: jnp.zeros((slots, *w.shape), w.dtype), (params, message_of(memory, params)))
+    square, steps = jnp.zeros((slots, slots), loss.dtype), jnp.zeros((slots,), jnp.int32)
+    return Report(ids, n, active, loss, zero, zero, accuracy, square, nothing[0], steps, nothing[1])
 
 
 def after_training(
@@ -44,18 +48,35 @@ def after_training(
     # What nobody reads of this is not gathered, nor is a Gram matrix made of it: the compiler drops it.
     trace, updates, arrived = gather((sent.trace, sent.update, sent.arrived), report.ids.shape[0], mesh)
     report = report._replace(train_loss=trace.loss, train_loss_std=trace.loss_std, updates=updates)
+    report = report._replace(message=gather(sent.message, report.ids.shape[0], mesh))
+    report = report._replace(steps=report.steps if trace.steps is None else trace.steps)
     mine = sent.update
     if faults:
         report = misreport(report, faults, key)
-        arrived = finite(report.updates)
+        kept = gather(sent.memory, report.ids.shape[0], mesh)
+        arrived = finite([report.updates, *numbers((report.message, kept))])
         mine = zeroed(*share((report.updates, arrived), mesh))
     return report._replace(gram=gram(report.updates, mesh)), mine, arrived
 
 
+class Trained(NamedTuple):
+    """What a cohort's training comes to."""
+
+    report: Report
+    coef: Array
+    """f[S]"""
+    state: State
+    """The rule's next."""
+    total: Params
+    """This device's ``sum_k coef_k update_k``."""
+    memory: Any
+    """All clients', leaves [N, ...]: of those who were active the one that they made."""
+
+
 def train_and_weigh(
     parts: Components, state: SimState, data: FederatedData, report: Report, train: Key, weigh: Key, fault: Key
-) -> tuple[Report, Array, State, Params]:
-    """``(report, coef f[S], the rule's next state, this device's sum_k coef_k update_k)`` of a cohort.
+) -> Trained:
+    """Train a cohort and weigh what it reports.
 
     ``report`` is what is known before training; the keys are those of training, of the rule and of the faults.
     """
@@ -68,18 +89,23 @@ def train_and_weigh(
     local = (state.params, data, share(report.ids, mesh, "edge"), train, state.round)
     summed = parts.training.summed
     if summed is None or not REVEALED.isdisjoint(parts.reads):
-        sent = parts.training.stacked(*local)
+        carried = Carried(state.memory, broadcast(parts.memory, state.server))
+        sent = parts.training.stacked(*local, carried)
+        if "steps" in parts.reads and sent.trace.steps is None:
+            raise ValueError("trainer must count its steps, Trace(steps=...), for a rule that reads them, got none")
         report, updates, arrived = after_training(report, sent, parts.faults, fault, mesh)
-        report, coef, memory = judge(drop_failures(report, parts.reads, arrived))
+        report, coef, after = judge(drop_failures(report, parts.reads, arrived))
         mine = share(coef, mesh)
-        return report, coef, memory, jax.tree.map(lambda u: weighted_sum(mine, u), updates)
+        total = jax.tree.map(lambda u: weighted_sum(mine, u), updates)
+        kept = written(state.memory, report.ids, gather(sent.memory, cohort, mesh), report.active)
+        return Trained(report, coef, after, total, kept)
 
     def train_and_add(coef: Array) -> tuple[Params, Array]:
         total, arrived = summed(*local, share(coef, mesh))
         return total, gather(arrived, cohort, mesh)
 
     report = drop_failures(report, parts.reads, report.active)
-    return weigh_first(report, judge, train_and_add, state.aggregator, state.params)
+    return Trained(*weigh_first(report, judge, train_and_add, state.aggregator, state.params), None)
 
 
 class Try(NamedTuple):

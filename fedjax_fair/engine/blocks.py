@@ -8,6 +8,7 @@ import numpy as np
 from jax.extend.core import Jaxpr
 
 from fedjax_fair.checks import check_count
+from fedjax_fair.local.remembering import Around
 from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.local.transposed import programs
 from fedjax_fair.models import Model
@@ -54,9 +55,10 @@ def choose_block(client_block: int | str | None, cohort: int, params: Params, si
 
 def choose_interleaved(
     client_block: int | str | None, train: Any, net: Model, params: Params, example: Any
-) -> LocalSGD | None:
+) -> LocalSGD | Around | None:
     """The trainer that trains two clients at a time in one loop: of middling models of dense layers, on a CPU."""
-    if client_block != "auto" or jax.default_backend() != "cpu" or type(train) is not LocalSGD:
+    able = type(train) is LocalSGD or (type(train) is Around and type(train.trainer) is LocalSGD)
+    if client_block != "auto" or jax.default_backend() != "cpu" or not able:
         return None
     if any(leaf.ndim > 2 for leaf in jax.tree.leaves(params)) or is_small(params) or bytes_of(params) > MIDDLING:
         return None

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
+from fedjax_fair.engine.signals import scored
 from fedjax_fair.types import SimState, Simulation
 
 PROGRAM, DATA, START = "the simulation", "the data", "the key or state to start from"
@@ -162,7 +163,7 @@ def _program(sim: Simulation) -> str:
     return digest_of(
         jax.make_jaxpr(sim.init)(jax.random.key(0)),
         jax.make_jaxpr(sim.step)(state, shapes),
-        jax.make_jaxpr(lambda s, d: sim.evaluate(sim.deploy(s), d))(state, shapes),
+        jax.make_jaxpr(lambda s, d: scored(sim.evaluate, sim.deploy, s, d))(state, shapes),
     )
 
 

@@ -12,7 +12,7 @@ from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
 from fedjax_fair.reads import toy_report
 from fedjax_fair.robustness.availability import PerClient
-from fedjax_fair.types import Aggregator, Context, Params, Selector, Trace
+from fedjax_fair.types import Aggregator, Context, Memory, Params, Selector, Trace
 
 
 def check_types(data: Any, server_optimizer: Any, loss: Any, metric: Any, deploy: Any) -> None:
@@ -67,16 +67,17 @@ def check_available(available: Any, n_clients: int) -> None:
 
 
 def check_splits(evaluate: Sequence[str], data: FederatedData) -> tuple[str, ...]:
-    """The splits to evaluate on, each known and not empty."""
+    """The splits to evaluate on, each known and not empty; of "test@personal" the first half."""
     if not isinstance(evaluate, (list, tuple)) or not evaluate:
         raise ValueError(f"evaluate must be a non-empty list of splits, such as ('test',), got {evaluate!r}")
-    for name in evaluate:
+    splits = [name.partition("@")[0] if isinstance(name, str) else name for name in evaluate]
+    for name in splits:
         check_choice("evaluate", name, ("test", "validation", "train"))
         if not getattr(data, name).rows.shape[0]:
             raise ValueError(
                 f"evaluate asks for the {name} split, but the data has none: give split a share for it"
             )
-    return tuple(evaluate)
+    return tuple(splits)
 
 
 def check_weights(result: Any, cohort: int, before: Any) -> tuple[Array, Any]:
@@ -89,16 +90,29 @@ def check_weights(result: Any, cohort: int, before: Any) -> tuple[Array, Any]:
     return result
 
 
-def check_trained(result: Any, params: Params) -> tuple[Params, Trace]:
-    """What a trainer must return: ``(params of the model's form, Trace)``."""
+def check_trained(
+    result: Any, params: Params, memory: Any = None, message: Any = None
+) -> tuple[Params, Trace, Any, Any]:
+    """What a trainer must return, in full: ``(params of the model's form, Trace, memory, message)``.
+
+    ``memory`` is the one that the client had, and ``message`` one of the method's form, in zeros: what holds where
+    the trainer leaves them out, as one that knows of neither does.
+    """
     wanted = "trainer must return (params, ff.Trace(loss, loss_std))"
-    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Trace):
+    if not isinstance(result, tuple) or not 2 <= len(result) <= 4 or not isinstance(result[1], Trace):
         of = f" of {', '.join(type(part).__name__ for part in result)}" if isinstance(result, tuple) else ""
         raise ValueError(f"{wanted}, got {type(result).__name__}{of}")
     sent, trained = _form(params), _form(result[0])
     if sent != trained:
         raise ValueError(f"trainer must return a model of the form that it was sent, {sent}, got {trained}")
-    return result
+    extra = [*result[2:], *(memory, message)[len(result) - 2 :]]
+    for name, place, got, before in zip(("memory", "message"), ("init", "message"), extra, (memory, message)):
+        if (form := _form(got)) != (due := _form(before)):
+            raise ValueError(f"trainer must return a {name} of the form of Memory.{place}, {due}, got {form}")
+    typed = (
+        jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), *both) for both in zip(extra, (memory, message))
+    )
+    return (result[0], result[1], *typed)
 
 
 def check_ids(result: Any, cohort: int) -> tuple[Array, Any]:
@@ -125,12 +139,14 @@ def check_select(selector: Selector, n_clients: int) -> None:
     check_state("select", *jax.eval_shape(first, jax.random.key(0)))
 
 
-def check_weigh(aggregator: Aggregator, n_clients: int, cohort: int, params: Params) -> None:
+def check_weigh(
+    aggregator: Aggregator, n_clients: int, cohort: int, params: Params, memory: Memory | None = None
+) -> None:
     """A rule answers a cohort of S with S coefficients and keeps its state's form: traced, nothing computed."""
 
     def first(key: Any, params: Params) -> Any:
         state = aggregator.init(jnp.ones((n_clients,)), key)
-        return check_weights(aggregator.weigh(state, toy_report(cohort, params), key), cohort, state)
+        return check_weights(aggregator.weigh(state, toy_report(cohort, params, memory), key), cohort, state)
 
     jax.eval_shape(first, jax.random.key(0), params)
 

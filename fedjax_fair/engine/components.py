@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 from jax import Array
 from jax.sharding import Mesh
 
-from fedjax_fair.data import FederatedData
-from fedjax_fair.engine import signals
+from fedjax_fair.data import FederatedData, Split
+from fedjax_fair.engine import personal, signals
 from fedjax_fair.engine.training import Training
 from fedjax_fair.robustness.availability import Available, PerClient
 from fedjax_fair.robustness.faults import Fault
-from fedjax_fair.types import Params, Selector
+from fedjax_fair.types import Key, Memory, Selector, SimState
 
 
 class Components(NamedTuple):
@@ -37,15 +37,36 @@ class Components(NamedTuple):
     """The server optimiser's, behind the method's own transform, in full precision."""
     reads: tuple[str, ...]
     """The signals that the rule, the server or the selector reads."""
+    memory: Memory | None
+    """What clients remember."""
     mesh: Mesh | None
     """The devices that share the cohort; None for one."""
 
-    def received_loss(self, params: Params, data: FederatedData, ids: Array) -> Array:
+    def received_loss(self, state: SimState, data: FederatedData, ids: Array) -> Array:
         """F_k(w), f[K]: the model's mean plain loss on the training examples of the clients ``ids``."""
-        split, largest = data.train, self.largest_train
-        return signals.cohort(self.loss, params, data, split, ids, self.eval_batch, largest, self.mesh)[0]
+        return self._mean(self.loss, state, data, data.train, ids, self.largest_train)
 
-    def validated(self, params: Params, data: FederatedData, ids: Array) -> Array:
+    def validated(self, state: SimState, data: FederatedData, ids: Array) -> Array:
         """f[K]: the model's mean metric on their validation examples."""
-        split, largest = data.validation, self.largest_validation
-        return signals.cohort(self.metric, params, data, split, ids, self.eval_batch, largest, self.mesh)[0]
+        return self._mean(self.metric, state, data, data.validation, ids, self.largest_validation)
+
+    def minibatch_loss(self, state: SimState, data: FederatedData, ids: Array, key: Key, batch: int) -> Array:
+        """f[K]: the model's mean plain loss on ``batch`` random training examples of each."""
+        params, own = state.params, self._own(state)
+        if own is None:
+            return signals.minibatch(self.loss, params, data, ids, key, batch, self.mesh)[0]
+        return personal.own_minibatch(self.loss, own, data, ids, key, batch, params, self.mesh)[0]
+
+    def _mean(
+        self, score: signals.Score, state: SimState, data: FederatedData, split: Split, ids: Array, largest: int
+    ) -> Array:
+        params, own = state.params, self._own(state)
+        if own is None:
+            return signals.cohort(score, params, data, split, ids, self.eval_batch, largest, self.mesh)[0]
+        return personal.own_means(score, own, data, split, ids, self.eval_batch, params, self.mesh)[0]
+
+    def _own(self, state: SimState) -> personal.ModelOf | None:
+        """Whose model each client begins with, where it is not the server's."""
+        if self.memory is None or self.memory.received is None:
+            return None
+        return personal.own_model(self.memory.received, state.params, state.memory)

@@ -125,7 +125,8 @@ def check_server(
 ) -> None:
     """The server's optimiser descends, a user's own transform and defences included: clients that all send one
     update make its negative the gradient."""
-    own = isinstance(method.transform, optax.GradientTransformation)  # FedFV's memory is made for N and S
+    # FedFV's memory is made for N and S, and a message has no toy form.
+    own = isinstance(method.transform, optax.GradientTransformation) and method.memory is None
     if optimizer is None and not own:
         return
     first = method.transform if own else optax.identity()

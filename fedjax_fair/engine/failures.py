@@ -18,6 +18,11 @@ def all_finite(tree: Any) -> Array:
     return functools.reduce(jnp.logical_and, (jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)))
 
 
+def numbers(tree: Any) -> list[Array]:
+    """The arrays of a tree that can hold what is not finite."""
+    return [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+
+
 def finite(tree: Any) -> Array:
     """Whose numbers are all finite: bool[S], of a tree of arrays [S, ...]."""
     return jax.vmap(all_finite)(tree)
@@ -51,14 +56,13 @@ def unless_dead(found: Evaluation, params: Params) -> Evaluation:
 
     Its accuracies are often all 0, which every measure of fairness takes for perfectly even.
     """
-    numbers = [leaf for leaf in jax.tree.leaves(params) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    broken = ~all_finite([jnp.ones((), bool), *numbers])
+    broken = ~all_finite([jnp.ones((), bool), *numbers(params)])
     loss = jnp.where(broken, jnp.nan, found.loss)
     return Evaluation(jnp.where(jnp.isnan(loss).all(), jnp.nan, found.accuracy), loss)
 
 
 def silence(report: Report, active: Array) -> Report:
     """The report with only ``active`` clients; the others' signals are 0."""
-    kept = {name: zeroed(getattr(report, name), active) for name in (*SIGNALS, "updates")}
+    kept = {name: zeroed(getattr(report, name), active) for name in (*SIGNALS, "updates", "steps", "message")}
     both = active[:, None] & active[None, :]
     return report._replace(active=active, gram=jnp.where(both, report.gram, 0), **kept)

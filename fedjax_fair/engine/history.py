@@ -91,7 +91,8 @@ def join(pieces: list[tuple[np.ndarray, Any]], played: int) -> History:
 
 def told(history: History, sim: Simulation) -> History:
     """The history with what it is of; kept apart from the arrays, for checkpoints and sweeps hold these alone."""
-    sizes = {split: getattr(getattr(sim.data, split, None), "size", None) for split in history.scores}
+    bases = {name: getattr(sim.data, name.partition("@")[0], None) for name in history.scores}
+    sizes = {name: getattr(split, "size", None) for name, split in bases.items()}
     history = history._replace(metric=described(sim.metric))
     if any(size is None for size in sizes.values()):  # data of the user's own
         return history

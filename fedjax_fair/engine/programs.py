@@ -13,6 +13,7 @@ from fedjax_fair.engine.checkpoint import digest_of
 from fedjax_fair.engine.devices import CLIENTS, part
 from fedjax_fair.engine.grid import Point, label
 from fedjax_fair.engine.run import play
+from fedjax_fair.engine.signals import scored
 from fedjax_fair.numerics.model_size import is_small, is_tiny
 from fedjax_fair.numerics.xla_options import ONCE, SMALL, TINY, compiled
 from fedjax_fair.reads import used_inputs
@@ -112,7 +113,7 @@ def _made(build: Build, static: tuple, sim: Simulation, numbers: Point) -> str:
     def everything(mine: Point, key: Any, data: Any) -> Any:
         made = build(**dict(static), **mine)
         state, info = made.step(made.init(key), data)
-        return state, info, made.evaluate(made.deploy(state), data)
+        return state, info, scored(made.evaluate, made.deploy, state, data)
 
     return digest_of(jax.make_jaxpr(everything)(numbers, jax.random.key(0), jax.eval_shape(lambda: sim.data)))
 

@@ -30,24 +30,27 @@ def play_round(parts: Components, state: SimState, data: FederatedData) -> tuple
         ids=cohort.ids,
         n=data.train.size[cohort.ids].astype(jnp.result_type(float)),
         active=cohort.there,
-        loss=parts.received_loss(state.params, data, cohort.ids),
-        accuracy=parts.validated(state.params, data, cohort.ids),
+        loss=parts.received_loss(state, data, cohort.ids),
+        accuracy=parts.validated(state, data, cohort.ids),
         params=state.params,
+        memory=parts.memory,
     )
 
     # Train and weigh: from every client's update, and the rule's coefficient for it, to their sum.
-    report, coef, memory, total = train_and_weigh(parts, state, data, report, keys.train, keys.weigh, keys.fault)
+    trained = train_and_weigh(parts, state, data, report, keys.train, keys.weigh, keys.fault)
+    report, coef = trained.report, trained.coef
 
     # Move.
-    total = added(total, parts.mesh)
+    total = added(trained.total, parts.mesh)
     params, server = serve(parts.update, state, total, report, coef, keys.server)
     after = SimState(
         round=state.round + 1,
         key=state.key,
         params=params,
         server=server,
-        aggregator=memory,
+        aggregator=trained.state,
         selector=parts.selector.observe(cohort.state, report),
+        memory=trained.memory,
     )
     info = Info(
         ids=cohort.ids,

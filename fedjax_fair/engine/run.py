@@ -15,6 +15,7 @@ from fedjax_fair.engine import checkpoint as checkpoints
 from fedjax_fair.engine import watch
 from fedjax_fair.engine.history import History, after, join, told
 from fedjax_fair.engine.progress import asked_to_stop, bar
+from fedjax_fair.engine.signals import scored
 from fedjax_fair.numerics.model_size import is_small, is_tiny
 from fedjax_fair.numerics.xla_options import SMALL, TINY, compiled
 from fedjax_fair.types import Evaluation, Info, Key, SimState, Simulation
@@ -34,7 +35,7 @@ def play(
 
     def stretch(state: SimState, _: None) -> tuple[SimState, tuple[Info, dict[str, Evaluation]]]:
         state, info = jax.lax.scan(lambda s, _: step(s, data), state, length=every)
-        return state, (info, evaluate(deploy(state), data))
+        return state, (info, scored(evaluate, deploy, state, data))
 
     return jax.lax.scan(stretch, state, length=evaluations)
 
@@ -216,7 +217,7 @@ def blank(sim: Simulation) -> History:
     """A history of the right form, without a round."""
     state, data = jax.eval_shape(sim.init, jax.random.key(0)), jax.eval_shape(lambda: sim.data)
     info = jax.eval_shape(sim.step, state, data)[1]
-    scores = jax.eval_shape(lambda s, d: sim.evaluate(sim.deploy(s), d), state, data)
+    scores = jax.eval_shape(lambda s, d: scored(sim.evaluate, sim.deploy, s, d), state, data)
     return jax.tree.map(lambda leaf: np.zeros(0), History(np.zeros(0), scores, *info))
 
 

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.data import FederatedData
-from fedjax_fair.engine import signals
 from fedjax_fair.engine.checks import check_ids
 from fedjax_fair.engine.components import Components
 from fedjax_fair.robustness.faults import misreport_losses
@@ -44,11 +43,11 @@ def select(
         there = available(ids)
         if batch is None:
             losses = data.train.size[ids]
-            answers = parts.received_loss(state.params, data, ids)
+            answers = parts.received_loss(state, data, ids)
         else:
             losses = jnp.full(ids.shape, batch, jnp.int32)
             drawn_with = probe if key is None else key
-            answers = signals.minibatch(parts.loss, state.params, data, ids, drawn_with, batch, parts.mesh)[0]
+            answers = parts.minibatch_loss(state, data, ids, drawn_with, batch)
         asked.append((jnp.where(there, ids, -1), jnp.where(there, losses, 0).sum()))
         return jnp.where(there, misreport_losses(answers, ids, parts.faults, fault, state.params), jnp.nan)
 

@@ -21,7 +21,7 @@ from fedjax_fair.engine.devices import gather, share, shared_out
 from fedjax_fair.engine.failures import unless_dead
 from fedjax_fair.models import Model
 from fedjax_fair.numerics.model_size import is_small
-from fedjax_fair.types import Evaluation, Key, Params
+from fedjax_fair.types import Evaluation, Key, Params, SimState
 
 PIECE = 256
 FLAT = 256
@@ -47,7 +47,7 @@ def every_client(
 
     def flat(start: Array) -> tuple[Array, ...]:
         positions = jnp.minimum(start + jnp.arange(batch), total - 1)
-        return score(params, *_examples(data, split.rows[positions]))
+        return score(params, *examples(data, split.rows[positions]))
 
     starts = jnp.arange(steps, dtype=jnp.int32) * batch
     values = shared_out(lambda mine: jax.lax.map(flat, mine), starts, mesh)
@@ -103,7 +103,7 @@ def cohort(
             owner = jnp.searchsorted(ends, places, side="right", method="compare_all").astype(jnp.int32)
             rows = split.rows[jnp.clip(places + shift[jnp.minimum(owner, slots - 1)], 0, split.rows.shape[0] - 1)]
             mine = owner[None, :] == jnp.arange(slots)[:, None]  # nobody's behind the last example
-            values = score(params, *_examples(data, rows))
+            values = score(params, *examples(data, rows))
             return tuple(s + jnp.where(mine, v, 0).sum(1) for s, v in zip(sums, values))
 
         shapes = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
@@ -130,13 +130,13 @@ def minibatch(
         size = data.train.size[ids]
         drawn = jax.vmap(lambda k, n: jax.random.randint(k, (batch,), 0, n, jnp.int32))(keys, size)
         rows = data.train.rows[data.train.start[ids][:, None] + drawn]
-        values = score(params, *_examples(data, rows.reshape(-1)))
+        values = score(params, *examples(data, rows.reshape(-1)))
         return tuple(v.reshape(rows.shape).mean(1) for v in values)
 
     return shared_out(some, ids, mesh)
 
 
-def _examples(data: FederatedData, rows: Array) -> tuple[Any, Array]:
+def examples(data: FederatedData, rows: Array) -> tuple[Any, Array]:
     """The rows' inputs and labels, made before any use: fused into a product of matrices, the conversion from
     bytes is made again and again, and an MLP's losses on a CPU take twice as long."""
     x, y = data.take(rows)
@@ -169,16 +169,32 @@ def choose_eval_batch(eval_batch: int | None, params: Params) -> int:
 
 
 def evaluator(
-    scores: Any, splits: Sequence[str], eval_batch: int, mesh: Mesh | None
-) -> Callable[[Params, FederatedData], dict[str, Evaluation]]:
-    """``(params, data) -> every client's metric and loss on each of the splits``."""
+    scores: Any,
+    names: Sequence[str],
+    eval_batch: int,
+    mesh: Mesh | None,
+    alone: Callable[[str, Params, FederatedData, Any], Evaluation],
+) -> Callable[..., dict[str, Evaluation]]:
+    """``(params, data, memory) -> every client's metric and loss on each of the splits``.
 
-    def evaluation(params: Params, data: FederatedData) -> dict[str, Evaluation]:
-        def judge(split: str) -> Evaluation:
+    ``alone`` judges where every client has a model of its own, as in "test@personal"; without a memory, as of a
+    model that was trained elsewhere, that is the one given.
+    """
+
+    def evaluation(params: Params, data: FederatedData, memory: Any = None) -> dict[str, Evaluation]:
+        def judge(name: str) -> Evaluation:
+            split, _, kind = name.partition("@")
+            if kind == "tuned" or (kind and memory is not None):
+                return alone(name, params, data, memory)
             means = every_client(scores, params, data, getattr(data, split), eval_batch, mesh)
             return unless_dead(Evaluation(*means), params)
 
         # JAX sorts the keys of a plain dict, and the history leads with the first split.
-        return OrderedDict((split, judge(split)) for split in splits)
+        return OrderedDict((name, judge(name)) for name in names)
 
     return evaluation
+
+
+def scored(evaluate: Callable, deploy: Callable, state: SimState, data: Any) -> dict[str, Evaluation]:
+    """Every client's results after so many rounds: the model's, and those of what clients remember."""
+    return evaluate(deploy(state), data, *(() if state.memory is None else (state.memory,)))

@@ -16,20 +16,21 @@ from fedjax_fair.engine import checks
 from fedjax_fair.engine.alone import check_objective
 from fedjax_fair.engine.blocks import choose_block, choose_interleaved
 from fedjax_fair.engine.components import Components
-from fedjax_fair.engine.descent import check_server
 from fedjax_fair.engine.devices import as_mesh, everywhere, part, replicate
 from fedjax_fair.engine.fit import check_fit, check_other, check_parameters
+from fedjax_fair.engine.memory import check_memory, first_memory
+from fedjax_fair.engine.personal import FineTune, judged_alone, names_of, owners
 from fedjax_fair.engine.restarts import check_local
 from fedjax_fair.engine.round import play_round
+from fedjax_fair.engine.server import server_of, signals_read
 from fedjax_fair.engine.signals import PerExample, choose_eval_batch, evaluator, scoring
 from fedjax_fair.engine.training import cohort_training, local_work
 from fedjax_fair.engine.watch import say
+from fedjax_fair.local.remembering import within
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.models import Model, as_model, losses
-from fedjax_fair.models.metric import as_metric, check_accuracy
-from fedjax_fair.reads import reads
+from fedjax_fair.models.metric import as_metric
 from fedjax_fair.robustness.availability import Available, PerClient, always
-from fedjax_fair.robustness.defences import check_descends
 from fedjax_fair.robustness.faults import Fault, check_faults
 from fedjax_fair.selectors import uniform
 from fedjax_fair.types import (
@@ -42,7 +43,6 @@ from fedjax_fair.types import (
     Simulation,
     Train,
     as_method,
-    server_transform,
 )
 
 Precision = Literal["highest", "high", "default"]
@@ -62,7 +62,7 @@ def simulation(
     faults: Sequence[Fault] = (),
     loss: PerExample = losses.softmax_cross_entropy,
     metric: PerExample | Metric | None = None,
-    evaluate: Sequence[str] = ("test",),
+    evaluate: Sequence[str | FineTune] = ("test",),
     deploy: Callable[[SimState], Params] | None = None,
     client_block: int | str | None = "auto",
     eval_batch: int | None = None,
@@ -96,6 +96,8 @@ def simulation(
         default ``ff.losses.accuracy``, or ``ff.losses.binary_accuracy`` where a model has one output and the loss
         goes by its sign, as ``sigmoid_cross_entropy`` does.
       evaluate: the splits that ``sim.evaluate`` scores, the first being the one that the history leads with.
+        "test@personal" scores every client's own model, of methods such as ``ff.ditto()``;
+        ``ff.fine_tune(trainer)`` the global one after every client has tuned it, as "test@tuned".
       deploy: the model to evaluate, of a state; the last iterate by default, ``ff.averaged`` for the mean of all.
       client_block: how many clients train side by side, vmapped: None for all, 1 for one after another, or a number
         in between. "auto": on an accelerator all. On a CPU two at a time in one loop, not vmapped, on one device
@@ -119,17 +121,19 @@ def simulation(
     selector = uniform(data.n_clients) if selector is None else selector
     checks.check_federation(selector, available, data.n_clients)
     faults = check_faults(faults, data.n_clients)
-    splits = checks.check_splits(evaluate, data)
+    names = names_of(evaluate, method.memory)
+    splits = checks.check_splits(names, data)
     check_choice("precision", precision, get_args(Precision))
     train, local_loss = local_work(net, method, trainer, loss)
     example, shapes = shapes_of(net, data)
     eval_batch = choose_eval_batch(eval_batch, shapes)
     metric = check_fit(net, shapes, data, loss, metric)
     kind = as_metric(metric, loss)[0] if kind is None else kind
-    check_objective(local_loss, train, shapes, data.sizes)
-    check_local(train, shapes, data.sizes)
+    check_objective(local_loss, within(train), shapes, data.sizes)
+    check_local(within(train), shapes, data.sizes)
+    check_memory(method, shapes, data.n_clients, mesh)
     say([remark] if (remark := getattr(method.aggregator.weigh, "remark", "")) else [])
-    checks.check_weigh(method.aggregator, data.n_clients, selector.cohort, shapes)
+    checks.check_weigh(method.aggregator, data.n_clients, selector.cohort, shapes, method.memory)
     server = server_of(method, server_optimizer, data, selector, shapes)
     count = part(selector.cohort, mesh)
     block = choose_block(client_block, count, shapes, data.sizes)
@@ -140,7 +144,9 @@ def simulation(
         selector=selector,
         available=available,
         faults=faults,
-        training=cohort_training(train, local_loss, data.sizes, block, interleaved, faulty=bool(faults)),
+        training=cohort_training(
+            train, local_loss, data.sizes, block, interleaved, faulty=bool(faults), memory=method.memory
+        ),
         loss=scoring(net, loss),
         metric=scoring(net, metric),
         largest_train=int(data.sizes.max()),
@@ -149,10 +155,17 @@ def simulation(
         weigh=computing("highest", method.aggregator.weigh),
         update=computing("highest", server.update),
         reads=signals_read(method, server, selector, data, shapes, kind),
+        memory=method.memory,
         mesh=mesh,
     )
+
     step = functools.partial(play_round, parts)
-    evaluation = everywhere(evaluator(scoring(net, metric, loss), splits, eval_batch, mesh), mesh)
+    scores = scoring(net, metric, loss)
+    own = owners(
+        evaluate, method.memory, lambda tune: local_work(net, Method(method.aggregator), tune, loss), data.sizes
+    )
+    judge = judged_alone(scores, own, eval_batch, mesh)
+    evaluation = everywhere(evaluator(scores, names, eval_batch, mesh, judge), mesh)
     placed = replicate(data, mesh)
     return Simulation(
         initializer(net, example, method, server, selector, data, mesh),
@@ -174,36 +187,6 @@ def shapes_of(net: Model, data: FederatedData) -> tuple[Any, Params]:
     """One example and the model's parameters, by their shapes alone."""
     example = jax.eval_shape(lambda: data.take(jnp.zeros((1,), jnp.int32))[0])
     return example, check_parameters(jax.eval_shape(net.init, jax.random.key(0), example))
-
-
-def server_of(
-    method: Method,
-    optimizer: optax.GradientTransformation | None,
-    data: FederatedData,
-    selector: Selector,
-    shapes: Params,
-) -> optax.GradientTransformationExtraArgs:
-    """The method's own transform, then the optimiser; ValueError where they do not descend."""
-    server = optax.chain(
-        server_transform(method, data.n_clients, selector.cohort),
-        optax.sgd(1.0) if optimizer is None else optimizer,
-    )
-    check_descends(server, shapes, selector.cohort)
-    check_server(method, optimizer, shapes, selector.cohort)
-    return server
-
-
-def signals_read(
-    method: Method, server: Any, selector: Selector, data: FederatedData, shapes: Params, metric: Metric
-) -> tuple[str, ...]:
-    """What the rule, the server's optimiser and the selector read of the report; ValueError where data lack it."""
-    listening = method._replace(transform=server)
-    read = reads(listening, selector, n_clients=data.n_clients, cohort=selector.cohort, params=shapes)
-    if "accuracy" in read and not data.validation.rows.shape[0]:
-        raise ValueError("accuracy is read, but the data has no validation split: give split a second share")
-    if "accuracy" in read:
-        check_accuracy(metric)
-    return read
 
 
 def initializer(
@@ -228,6 +211,7 @@ def initializer(
             server=server.init(params),
             aggregator=method.aggregator.init(sizes, rule_key),
             selector=selector.init(sizes, selector_key),
+            memory=first_memory(method.memory, params, data.n_clients),
         )
         return replicate(start, mesh)
 

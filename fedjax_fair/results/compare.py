@@ -145,7 +145,10 @@ def compare(
         baseline=baseline,
         split=split,
         last=min(last, len(histories[baseline][0][0].rounds)),
-        examples=[np.asarray(getattr(data, split).size) for data in (datas * replicates if fixed else datas)],
+        examples=[
+            np.asarray(getattr(data, split.partition("@")[0]).size)
+            for data in (datas * replicates if fixed else datas)
+        ],
         fixed=fixed,
         choose=choose,
         settings={rule: points[rule][chosen[rule]] for rule in tuned},

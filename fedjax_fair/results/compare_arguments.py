@@ -12,6 +12,7 @@ from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.grid import extremes, values_of
 from fedjax_fair.engine.joining import is_made, rule_of
+from fedjax_fair.engine.signals import scored
 from fedjax_fair.types import Aggregator, Method, Simulation
 
 
@@ -132,8 +133,10 @@ def check_build(
         if sim.data.train.size.shape != data.train.size.shape or not np.array_equal(sim.data.sizes, data.sizes):
             raise ValueError("build must use the data that it is given, got a simulation of other clients")
     first = made[0]
-    scored = jax.eval_shape(lambda key: first.evaluate(first.deploy(first.init(key)), data), jax.random.key(0))
-    if missing := sorted(wanted - set(scored)):
+    splits = jax.eval_shape(
+        lambda key: scored(first.evaluate, first.deploy, first.init(key), data), jax.random.key(0)
+    )
+    if missing := sorted(wanted - set(splits)):
         want = "as in evaluate=('test', 'validation')"
-        raise ValueError(f"build must evaluate the {missing[0]} split, {want}, got {[*scored]}")
+        raise ValueError(f"build must evaluate the {missing[0]} split, {want}, got {[*splits]}")
     return first

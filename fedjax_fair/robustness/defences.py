@@ -17,7 +17,7 @@ from jax import Array
 
 from fedjax_fair.checks import check_range
 from fedjax_fair.reads import toy_report
-from fedjax_fair.types import Aggregator, Key, Method, Params, Report, State, as_method, marked
+from fedjax_fair.types import Aggregator, Key, Memory, Method, Params, Report, State, as_method, marked
 
 
 def clip_losses(rule: Aggregator | Method, factor: float = 3.0) -> Method:
@@ -168,13 +168,14 @@ def _made(name: str, g: Params, sent: dict[str, Any], aggregate: Params) -> Para
         if not is_among(g, trail[:1]):
             raise ValueError(
                 f"{name} makes the aggregate anew and undoes what was done before: in server_optimizer it comes "
-                "first, ahead of optimisers and other defences, and it does not go with fedfv's memory (tau > 0)"
+                "first, ahead of optimisers and other defences, and it does not go with fedfv's memory (tau > 0) "
+                "or feddyn's"
             )
         trail.append(aggregate)
     return aggregate
 
 
-def check_descends(server: Any, params: Params, cohort: int) -> None:
+def check_descends(server: Any, params: Params, cohort: int, memory: Memory | None = None) -> None:
     """What the server does with the aggregate, a rule's own transform included, ends in a step against it.
 
     Raises:
@@ -193,7 +194,7 @@ def check_descends(server: Any, params: Params, cohort: int) -> None:
             )
         return moved
 
-    report = jax.eval_shape(lambda p: toy_report(cohort, p), params)
+    report = jax.eval_shape(lambda p: toy_report(cohort, p, memory), params)
     jax.eval_shape(trace, report, params, jax.random.key(0))
 
 

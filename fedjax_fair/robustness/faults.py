@@ -172,6 +172,7 @@ def misreport(report: Report, faults: Sequence[Fault], key: Key) -> Report:
 
         report = report._replace(
             updates=jax.tree.map(lie, changed.updates, report.updates),
+            message=jax.tree.map(lie, changed.message, report.message),
             **{name: lie(getattr(changed, name), getattr(report, name)) for name in SIGNALS},
         )
     return report

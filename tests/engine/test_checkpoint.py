@@ -68,6 +68,8 @@ STATEFUL = {
     "pg_ffl": lambda: build(ff.pg_ffl(), selector=ff.ucb_cs(2)),
     "fedfv": lambda: build(ff.fedfv(tau=2), server_optimizer=optax.adam(0.1), selector=ff.rpow_d(2)),
     "averaged": lambda: build(ff.fedavg(), server_optimizer=ff.average_iterates(), deploy=ff.averaged),
+    "scaffold": lambda: build(ff.scaffold(), client_block=1),
+    "ditto": lambda: build(ff.ditto(aggregator=ff.fedmaba()), evaluate=("test", "test@personal")),
 }
 
 

@@ -21,7 +21,7 @@ import fedjax_fair as ff
 
 RULES = ("fedavg", "fedmaba", "aaggff_d", "fedmgda_plus")
 
-CASES = 3 * len(RULES) + 5
+CASES = 3 * len(RULES) + 7
 
 PROGRAM = """
 import sys; sys.path[:0] = [{tests!r}, {tests!r} + '/engine']
@@ -61,6 +61,21 @@ def troubled(devices):
         trainer=ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=3),
         faults=[ff.faults.not_finite(clients == 3), ff.faults.scale_update(clients == 8, factor=4.0)],
         server_optimizer=optax.chain(ff.defences.trimmed_mean(0.2), optax.sgd(1.0)),
+        devices=devices,
+    )
+
+
+def remembering(devices):
+    """Personal models under a rule that reads losses, and the global one tuned: all of them judged."""
+    train = ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=3)
+    return ff.simulation(
+        toy.linear,
+        toy.federation(sizes=(3, 8, 5, 4, 6, 7, 3, 4, 9, 5, 6, 4)),
+        aggregator=ff.ditto(0.5, aggregator=ff.fedmaba()),
+        selector=ff.excluding([2], ff.pow_d(5, d=9)),
+        trainer=train,
+        faults=[ff.faults.not_finite(np.arange(12) == 3)],
+        evaluate=("test@personal", "test", ff.fine_tune(train)),
         devices=devices,
     )
 
@@ -135,6 +150,8 @@ def results(devices):
     for name, cohort in [(name, 8) for name in RULES] + [("fedmaba", 5)]:
         found[f"{name} {cohort}"] = played(logistic(name, cohort, devices), 50)
     found["troubled"] = played(troubled(devices), 50)
+    found["remembering"] = played(remembering(devices), 50)
+    found["scaffold 5"] = played(logistic("scaffold", 5, devices), 50)
     found["one by one"] = played(one_by_one(devices), 50)
     found["swept clients"] = swept(devices, 1)
     found["swept runs"] = swept(1, devices)

@@ -100,7 +100,10 @@ def test_the_report_holds_what_the_clients_would_say(data):
     """Read through a rule that hides each signal in its state."""
     keep = ff.Aggregator(
         lambda sizes, key=None: ff.Report(
-            *[jnp.zeros(3)] * 7, jnp.zeros((3, 3)), {"w": jnp.zeros((3, 4, 3)), "b": jnp.zeros((3, 3))}
+            *[jnp.zeros(3)] * 7,
+            jnp.zeros((3, 3)),
+            {"w": jnp.zeros((3, 4, 3)), "b": jnp.zeros((3, 3))},
+            steps=jnp.zeros(3),
         ),
         lambda state, report, key: (mean(report), jax.tree.map(lambda v: v.astype(jnp.float32), report)),
     )
@@ -113,6 +116,7 @@ def test_the_report_holds_what_the_clients_would_say(data):
     np.testing.assert_allclose(report.loss, [mean_loss(start, *mine) for mine in own], rtol=1e-5)
     np.testing.assert_allclose(report.train_loss, report.loss, rtol=1e-5)  # one full-batch step
     np.testing.assert_array_equal(report.train_loss_std, 0)
+    np.testing.assert_array_equal(report.steps, 1)
     right = [
         (linear_apply(start, x).argmax(1) == y).mean() for x, y in (examples(data, k, "validation") for k in ids)
     ]

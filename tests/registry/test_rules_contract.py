@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from chex import assert_tree_all_finite, assert_trees_all_close
 from contract import (
@@ -22,8 +23,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+import fedjax_fair as ff
 from fedjax_fair import registry
-from fedjax_fair.types import as_method
+from fedjax_fair.types import Client, as_method
 
 KEY = jax.random.key(0)
 TOLERANCE = {"rtol": 1e-5, "atol": 2e-6}
@@ -113,8 +115,13 @@ def test_padding_has_no_influence(case, garbage):
     state = seen_two_rounds(case)
     report = make_report(0, range(case.slots))
     pads = 4
+
+    def pad(v):
+        fill = garbage if jnp.issubdtype(v.dtype, jnp.floating) else -7
+        return jnp.pad(v, [(0, pads)] + [(0, 0)] * (v.ndim - 1), constant_values=jnp.asarray(fill, v.dtype))
+
     padded = jax.tree.map(
-        lambda v: jnp.pad(v, [(0, pads)] + [(0, 0)] * (v.ndim - 1), constant_values=jnp.asarray(garbage, v.dtype)),
+        pad,
         report._replace(ids=(), active=(), gram=()),
     )._replace(
         ids=jnp.concatenate([report.ids, jnp.array([0, 0, 3, N - 1], jnp.int32)]),
@@ -197,12 +204,19 @@ def test_numbers_may_be_swept(name, setting):
     """Built inside vmap, with the hyper-parameter a tracer: the same as built one by one. And it matters."""
     reports = [random_report(seed, N) for seed in range(3)]
     losses, point, anchor = jnp.array([1.0, 3.5]), jnp.array([1.0, 2.0]), jnp.zeros(2)
+    rows = jnp.arange(2, dtype=jnp.int32)
+    client = Client(jnp.int32(0), rows, 2, lambda rows: (rows, rows))
 
     def outcome(value):
         method = as_method(registry.make_rule(name, {setting: value}, learning_rate=0.1))
         trained = 0.0
         if method.objective is not None:
             trained = method.objective(lambda losses, *_: losses.sum())(losses, losses > 0, point, anchor)
+        if method.memory is not None:  # a round of a client that finds what it had at first
+            train = method.local(ff.local_sgd(optax.sgd(0.1), steps=3, batch_size=None))
+            mine = client._replace(memory=method.memory.init(point), broadcast=jnp.zeros(2))
+            after = train(lambda w, *_: ((w**2).sum(), w.sum()), point, mine, KEY, jnp.int32(0))
+            trained = [part for part in after if not isinstance(part, ff.Trace)]
         return play(method.aggregator, reports)[0], trained
 
     values = (0.01, 0.3, 0.9)

@@ -198,3 +198,14 @@ def test_one_replicate_has_no_differences():
     assert "±" not in one.table().splitlines()[2]
     with pytest.raises(ValueError, match="a difference needs at least two replicates, got 1"):
         one.differences()
+
+
+def test_models_that_clients_keep_can_be_compared():
+    def remembering(rule, data):
+        trainer = ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=2)
+        return ff.simulation(toy.linear, data, aggregator=rule, trainer=trainer, evaluate=["test@personal"])
+
+    rules = {"ditto": ff.ditto(), "apfl": ff.apfl()}
+    shown = ff.compare(rules, remembering, replicates=2, split="test@personal", **SHORT)
+    assert "test@personal accuracy over clients" in shown.table()
+    assert [examples.tolist() for examples in shown.examples] == [[1] * 5] * 2

@@ -1,0 +1,80 @@
+"""What clients keep between their rounds: N memories, of which a round reads and writes its cohort's."""
+
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.sharding import Mesh
+
+from fedjax_fair.engine.watch import say
+from fedjax_fair.numerics.model_size import bytes_of
+from fedjax_fair.numerics.solvers import scatter
+from fedjax_fair.types import Memory, Method, Params, State
+
+MUCH = 1 / 4
+"""Share of a device's memory from which clients' is worth a warning: a round needs room beside it."""
+
+
+def first_memory(memory: Memory | None, params: Params, n_clients: int) -> Any:
+    """Every client's before its first round, leaves [N, ...]; None where nobody keeps any."""
+    if memory is None:
+        return None
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_clients, *jnp.shape(leaf))), memory.init(params))
+
+
+def broadcast(memory: Memory | None, server: State) -> Any:
+    """What the server sends everybody besides the model; the state of the method's transform is its first half."""
+    return None if memory is None or memory.broadcast is None else memory.broadcast(server[0])
+
+
+def written(before: Any, ids: Array, new: Any, active: Array) -> Any:
+    """The memories [N, ...] after a round, of which the clients ``active`` bool[S] have written theirs."""
+    return jax.tree.map(lambda old, own: scatter(old, ids, own, active), before, new)
+
+
+def check_memory(method: Method, params: Params, n_clients: int, mesh: Mesh | None) -> None:
+    """The memory's functions fit together, and N of them fit into a device; traced, nothing computed.
+
+    Raises:
+      ValueError: a ``personal`` model of another form than the model's, or more bytes than there are.
+    """
+    if method.memory is None:
+        return
+    if not isinstance(method.memory, Memory):
+        raise ValueError(f"memory of a Method must be an ff.Memory, got {type(method.memory).__name__}")
+    one = jax.eval_shape(method.memory.init, params)
+    if method.memory.personal is not None:
+        own = jax.eval_shape(method.memory.personal, params, one)
+        form, wanted = (str(jax.tree.map(lambda leaf: list(leaf.shape), tree)) for tree in (own, params))
+        if form != wanted:
+            raise ValueError(f"personal must return a model of the form of the server's, {wanted}, got {form}")
+    copies = 1 if mesh is None or jax.default_backend() != "cpu" else len(mesh.local_devices)
+    bytes_all, there = n_clients * bytes_of(one) * copies, _room()
+    what = f"the memory of {n_clients} clients, {_size(bytes_of(one))} each, takes {_size(bytes_all)}"
+    if there and bytes_all > there:
+        raise ValueError(
+            f"{what}, but the device has {_size(there)}: take fewer clients, a smaller model, or a method that "
+            "keeps less"
+        )
+    say([f"{what} of the device's {_size(there)}"] if there and bytes_all > MUCH * there else [])
+
+
+def _room() -> int:
+    """Bytes of memory of the first device, or of this machine for a CPU; 0 where that is not known."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    if "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    if jax.default_backend() != "cpu" or not hasattr(os, "sysconf"):
+        return 0
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _size(count: float) -> str:
+    """Bytes for a reader: "1.2 GB"."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.4g} TB"

@@ -1,0 +1,100 @@
+"""Trainers around a trainer, for clients that remember: what they train on, what they keep and what they send."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedjax_fair.local.objectives import LocalLoss
+from fedjax_fair.local.sgd import LocalSGD
+from fedjax_fair.types import Batch, Client, Key, LossFn, Params, Trace, Train
+
+Finish = Callable[[Params, Trace], tuple]
+"""``(trained, trace) -> (params, trace, memory, message)``."""
+
+
+class Around(NamedTuple):
+    """One training, with something before and after it."""
+
+    trainer: Any
+    plan: Callable[[LossFn, Params, Client], tuple[LossFn, Params, Finish]]
+    """``(loss, received, client) -> (loss, params to begin with, what to make of the result)``."""
+
+    def __call__(self, loss: LossFn, params: Params, client: Client, key: Key, round: Array) -> tuple:
+        """Train one client."""
+        on, start, finish = self.plan(loss, params, client)
+        return finish(*self.trainer(on, start, client, key, round))
+
+    def interleaved(
+        self, loss: LossFn, params: Params, clients: Sequence[Client], keys: Sequence[Key], round: Array
+    ) -> list[tuple]:
+        """Train clients each as if alone, in one loop; the trainer is a :class:`LocalSGD`."""
+        plans = [self.plan(loss, params, client) for client in clients]
+        jobs = [(on, start, who, key) for (on, start, _), who, key in zip(plans, clients, keys)]
+        return [finish(*done) for (*_, finish), done in zip(plans, self.trainer.together(jobs, round))]
+
+
+class Several(NamedTuple):
+    """More than one training of a client in a round."""
+
+    trainer: Any
+    work: Train
+    """Does them all, by way of ``trainer`` or of one made from it."""
+
+    def __call__(self, loss: LossFn, params: Params, client: Client, key: Key, round: Array) -> tuple:
+        """Train one client."""
+        return self.work(loss, params, client, key, round)
+
+
+def within(train: Any) -> Any:
+    """The trainer inside of all that is around it; itself where nothing is."""
+    return within(train.trainer) if isinstance(train, Around | Several) else train
+
+
+def plus(loss: LossFn, term: Callable[[Params], Array], anchor: Params = None) -> LossFn:
+    """The loss with a term of the parameters added to what is differentiated, and no other change.
+
+    ``anchor`` is the received model where the training begins with another one: FedProx's term goes by it.
+    """
+    if isinstance(loss, LocalLoss):
+        inner = loss.objective
+
+        def objective(losses: Array, mask: Array, params: Params, start: Params) -> Array:
+            return inner(losses, mask, params, start if anchor is None else anchor) + term(params)
+
+        return dataclasses.replace(loss, objective=objective)
+
+    def added(params: Params, batch: Batch, start: Params) -> tuple[Array, Array]:
+        value, plain = loss(params, batch, start if anchor is None else anchor)
+        return value + term(params), plain
+
+    return added
+
+
+def inner(one: Params, other: Params) -> Array:
+    """``<one, other>``, f[]: the sum of all products."""
+    return jax.tree.reduce(jnp.add, jax.tree.map(lambda a, b: (a * b).sum(), one, other))
+
+
+def squared_distance(one: Params, other: Params) -> Array:
+    """``|one - other|^2``, f[]."""
+    return jax.tree.reduce(jnp.add, jax.tree.map(lambda a, b: jnp.square(a - b).sum(), one, other))
+
+
+def full_gradient(loss: LossFn, params: Params, client: Client) -> Params:
+    """The gradient of the objective on all of a client's training examples, as one batch."""
+    everything = jnp.arange(client.rows.shape[0])
+    mine = everything < client.size
+    rows = client.rows[jnp.minimum(everything, client.size - 1)]
+    batch = Batch(*client.take(rows), mine, jax.random.key(0))
+    return jax.grad(lambda p: loss(p, batch, params)[0])(params)
+
+
+def need_local_sgd(trainer: Any, name: str) -> LocalSGD:
+    """The trainer, or ValueError unless it is an ``ff.local_sgd``."""
+    if not isinstance(trainer, LocalSGD):
+        raise ValueError(f"{name} needs an ff.local_sgd trainer, got a {type(trainer).__name__}")
+    return trainer

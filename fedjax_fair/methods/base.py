@@ -1,0 +1,32 @@
+"""What a method of clients that remember is put around: a rule, or a method whose clients keep nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fedjax_fair.types import Aggregator, Memory, Method, as_method
+
+
+def around(
+    name: str,
+    aggregator: Aggregator | Method,
+    memory: Memory,
+    local: Callable[[Any], Any],
+    *,
+    own_server: bool = False,
+) -> Method:
+    """``aggregator`` with clients that remember: its rule, objective, local work and transform stay.
+
+    ``local`` makes a trainer of the one that the method would train with. ``own_server``: the server's step is
+    already settled, so that a transform of ``aggregator``'s has no place.
+
+    Raises:
+      ValueError: ``aggregator`` is no rule, or has a memory or transform of its own where there can be one only.
+    """
+    method = as_method(aggregator)
+    if method.memory is not None:
+        raise ValueError(f"{name} takes an aggregator whose clients remember nothing, got one with a memory")
+    if own_server and method.transform is not None:
+        raise ValueError(f"{name} takes an aggregator without a server transform, got one with its own")
+    before = method.local
+    inside = local if before is None else lambda trainer: local(before(trainer))
+    return method._replace(memory=memory, local=inside)

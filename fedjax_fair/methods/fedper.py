@@ -1,0 +1,58 @@
+"""FedPer: personal layers on a shared base (Arivazhagan et al., 2019)."""
+
+from typing import Any
+
+from fedjax_fair.aggregators.fedavg import fedavg
+from fedjax_fair.local.remembering import Around, Finish
+from fedjax_fair.methods.base import around
+from fedjax_fair.methods.layers import Personal, check_personal, chosen, merged, taken
+from fedjax_fair.types import Aggregator, Client, LossFn, Memory, Method, Params, Trace
+
+
+def fedper(personal: Personal = "last", aggregator: Aggregator | Method | None = None) -> Method:
+    r"""Some layers stay at the client, the others are shared: both are trained at once.
+
+    .. math:: \min_{w,\,v_1, \dots, v_N} \sum_k n_k F_k(w, v_k) / n
+
+    A client puts its own layers v_k on the received base w, trains all of them, sends the change of the base and
+    keeps v_k. Layers begin as in the first model, which is also what the global model's stay:
+    ``evaluate=("test@personal",)`` scores (w, v_k). Reads what ``aggregator`` reads; losses that it reads are those
+    of the personal model. With nothing personal it is its aggregator. Keeps the personal layers of every client.
+
+    Optimises: sum_k n_k F_k / n over the shared layers and everybody's own.
+
+    Args:
+      personal: the layers that stay: "last", those of the last module by name (numbers in names count as numbers),
+        of a model of one layer its biases; a regular expression that is looked for in a parameter's path, such as
+        "Dense_1/"; or a function of it.
+      aggregator: the server's rule for the shared layers; by default ``fedavg()``.
+
+    Raises:
+      ValueError: ``personal`` is neither; an aggregator whose clients remember; in ``simulation``, a pattern that
+        matches nothing.
+
+    Source: Arivazhagan et al., Federated Learning with Personalization Layers, 2019.
+    """
+    check_personal(personal)
+
+    def local(trainer: Any) -> Around:
+        def plan(loss: LossFn, params: Params, client: Client) -> tuple[LossFn, Params, Finish]:
+            flags = chosen(personal, params)
+
+            def finish(trained: Params, trace: Trace) -> tuple:
+                return merged(trained, taken(params, flags), flags), trace, taken(trained, flags)
+
+            return loss, merged(params, client.memory, flags), finish
+
+        return Around(trainer, plan)
+
+    return around("fedper", fedavg() if aggregator is None else aggregator, own_layers(personal), local)
+
+
+def own_layers(personal: Personal) -> Memory:
+    """A memory of the layers that stay, on whose model a client reports."""
+
+    def whole(params: Params, own: list[Any]) -> Params:
+        return merged(params, own, chosen(personal, params))
+
+    return Memory(init=lambda params: taken(params, chosen(personal, params)), personal=whole, received=whole)

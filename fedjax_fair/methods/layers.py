@@ -1,0 +1,79 @@
+"""Which of a model's parameters stay at the client, and a model put together of both kinds."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_fair.types import Params
+
+Personal = str | Callable[[str], bool]
+"""``"last"``, a regular expression that is looked for in a parameter's path such as ``Dense_1/kernel``, or
+``path -> bool``."""
+
+
+def check_personal(personal: Any) -> None:
+    """ValueError unless it is a pattern or a predicate."""
+    if isinstance(personal, str):
+        try:
+            re.compile(personal)
+        except re.error as error:
+            raise ValueError(f"personal must be a regular expression, got {personal!r}: {error}") from error
+    elif not callable(personal):
+        raise ValueError(
+            "personal must be 'last', a pattern of parameters' paths or a function of one, such as 'Dense_1', got "
+            f"{personal!r}"
+        )
+
+
+def chosen(personal: Personal, params: Params) -> list[bool]:
+    """Which leaves of a model stay at the client.
+
+    Raises:
+      ValueError: a pattern that no path matches.
+    """
+    paths = [
+        jax.tree_util.keystr(path, simple=True, separator="/")
+        for path, _ in jax.tree_util.tree_leaves_with_path(params)
+    ]
+    if callable(personal):
+        return [bool(personal(path)) for path in paths]
+    if personal == "last":
+        last = _layer(max(paths, key=_natural))
+        flags = [_layer(path) == last for path in paths]
+        if all(flags):  # one layer: with all of it at the clients, nothing would be shared
+            vectors = [jnp.ndim(leaf) <= 1 for leaf in jax.tree.leaves(params)]
+            return vectors if any(vectors) else flags
+        return flags
+    flags = [re.search(personal, path) is not None for path in paths]
+    if not any(flags):
+        raise ValueError(f"personal must match a parameter of {', '.join(paths)}, got {personal!r}")
+    return flags
+
+
+def taken(params: Params, flags: list[bool]) -> list[Any]:
+    """The leaves that are flagged."""
+    return [leaf for leaf, flag in zip(jax.tree.leaves(params), flags) if flag]
+
+
+def merged(params: Params, own: list[Any], flags: list[bool]) -> Params:
+    """The model with its flagged leaves replaced by ``own``, in their order."""
+    leaves, structure = jax.tree.flatten(params)
+    given = iter(own)
+    return jax.tree.unflatten(structure, [next(given) if flag else leaf for leaf, flag in zip(leaves, flags)])
+
+
+def held(params: Params, flags: list[bool]) -> Params:
+    """The model whose flagged leaves take no part in a gradient."""
+    return merged(params, [jax.lax.stop_gradient(leaf) for leaf in taken(params, flags)], flags)
+
+
+def _layer(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _natural(path: str) -> list[Any]:
+    """Numbers in a path count as numbers: Dense_10 comes after Dense_9."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path)]

@@ -1,0 +1,223 @@
+"""What the methods of clients that remember become at the ends of their settings."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import toy
+from numpy.testing import assert_allclose
+from toy import close
+
+import fedjax_fair as ff
+
+CLOSE = {"rtol": 1e-5, "atol": 1e-6}
+DRAWS = ff.local_sgd(optax.sgd(0.1), steps=3, batch_size=3)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick(quick_to_compile):
+    pass
+
+
+@pytest.fixture(scope="module")
+def play(data):
+    """Four rounds of a rule, memories kept from one call to the next: ``(state, ids of the rounds)``."""
+    known = {}
+
+    def played(name, rule, trainer=DRAWS, cohort=3, **settings):
+        if name not in known:
+            sim = toy.simulation(data, rule, trainer=trainer, selector=ff.uniform(cohort), **settings)
+            state, infos = toy.play(sim, rounds=4)
+            known[name] = state, np.array([info.ids for info in infos])
+        return known[name]
+
+    return played
+
+
+@pytest.fixture(scope="module")
+def fedavg(play):
+    return play("fedavg", ff.fedavg())[0].params
+
+
+@pytest.fixture(scope="module")
+def uniform(play):
+    return play("uniform", ff.fedavg("uniform"))[0].params
+
+
+def test_scaffold_with_one_full_batch_step_of_everybody_is_fedavg(play):
+    for option in (1, 2):
+        mine = play(f"scaffold {option}", ff.scaffold(option), trainer=toy.FULL, cohort=5)[0]
+        plain = play("everybody", ff.fedavg("uniform"), trainer=toy.FULL, cohort=5)[0]
+        close(mine.params, plain.params, **CLOSE)
+        close(mine.server[0][0], jax.tree.map(lambda c: c.mean(0), mine.memory), **CLOSE)  # c is the controls' mean
+
+
+def test_feddyn_without_its_pull_trains_as_fedavg_and_steps_by_the_sum_of_moves(play, data):
+    sim = toy.simulation(data, ff.feddyn(0.0), trainer=DRAWS, selector=ff.uniform(3))
+    plain = toy.simulation(data, ff.fedavg("uniform"), trainer=DRAWS, selector=ff.uniform(3))
+    mine, theirs = jax.jit(sim.step), jax.jit(plain.step)
+    state, h = sim.init(toy.KEY), jax.tree.map(jnp.zeros_like, sim.init(toy.KEY).params)
+    for _ in range(3):
+        alike = plain.init(toy.KEY)._replace(round=state.round, params=state.params)
+        moved = jax.tree.map(jnp.subtract, theirs(alike, data)[0].params, state.params)
+        h = jax.tree.map(lambda h, d: h + d * 3 / 5, h, moved)
+        expected = jax.tree.map(lambda w, d, h: w + d + h, state.params, moved, h)
+        state = mine(state, data)[0]
+        close(state.params, expected, **CLOSE)
+
+
+def test_ditto_leaves_the_global_model_alone(play, fedavg):
+    for name, method in {
+        "ditto 0": ff.ditto(0.0),
+        "ditto 1": ff.ditto(1.0),
+        "apfl 0": ff.apfl(0.0),
+        "apfl 1": ff.apfl(1.0),
+        "ditto after": ff.ditto(1.0, 2),
+    }.items():
+        close(play(name, method)[0].params, fedavg, **CLOSE)
+
+
+def alone(data, ids, k):
+    """The model of a federation in which nobody but client k is there, in the rounds of its cohorts."""
+    sim = toy.simulation(data, ff.fedavg(), trainer=DRAWS, available=lambda key, round, ids: ids == k)
+    step, state = jax.jit(sim.step), sim.init(toy.KEY)
+    for round, cohort in enumerate(ids):
+        if k in cohort:
+            state = step(state._replace(round=jnp.int32(round)), data)[0]
+    return state.params
+
+
+@pytest.mark.parametrize("name", ["ditto 0", "apfl 1"])
+def test_personal_models_that_nothing_holds_are_every_client_alone(play, data, name):
+    state, ids = play(name, ff.ditto(0.0) if name == "ditto 0" else ff.apfl(1.0))
+    for k in (0, 2):
+        close(jax.tree.map(lambda v, k=k: v[k], state.memory), alone(data, ids, k), **CLOSE)
+
+
+def test_a_personal_model_that_is_held_fast_follows_the_global_one(data):
+    """One step of rate 1 / lam lands on the received model, whatever the loss."""
+    lam = 1e4
+    trainer = ff.local_sgd(optax.sgd(1 / lam), steps=1, batch_size=3)
+    sim = toy.simulation(data, ff.ditto(lam), trainer=trainer, selector=ff.uniform(3))
+    state = sim.init(toy.KEY)
+    elsewhere = state._replace(params=jax.tree.map(lambda w: w + 1, state.params))
+    after, info = jax.jit(sim.step)(elsewhere, data)
+    for k in range(5):
+        expected = elsewhere.params if k in info.ids.tolist() else state.params
+        close(jax.tree.map(lambda v, k=k: v[k], after.memory), expected, rtol=0, atol=2e-3)
+
+
+def test_apfl_mixes_where_it_is_scored(data):
+    method = ff.apfl(0.25)
+    one, other = {"w": jnp.ones(2)}, {"w": jnp.full(2, 5.0)}
+    assert_allclose(method.memory.personal(one, other)["w"], 2.0)
+
+
+@pytest.mark.parametrize("make", [ff.fedper, lambda personal: ff.fedrep(personal, head_times=1)])
+def test_nothing_personal(play, data, fedavg, make):
+    """FedPer is FedAvg. FedRep is, with the batches of its second training."""
+    state, _ = play(f"none of {make(lambda path: False)}", make(lambda path: False))
+    assert state.memory == []
+    if make is ff.fedper:
+        close(state.params, fedavg, **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["fedper", "fedrep"])
+def test_layers_that_stay(play, name):
+    state, ids = play(name, ff.fedper("^b$") if name == "fedper" else ff.fedrep("^b$", head_times=2))
+    first = toy.linear_init(jax.random.split(toy.KEY, 4)[0], jnp.zeros((1, toy.DIM)))
+    assert_allclose(state.params["b"], first["b"], atol=0)  # of the server's nothing moves
+    assert (np.asarray(state.params["w"]) != np.asarray(first["w"])).all()
+    [own] = state.memory
+    moved = (np.asarray(own) != np.asarray(first["b"])[None]).any(1)
+    assert np.flatnonzero(moved).tolist() == sorted(set(ids.ravel().tolist()))
+
+
+def test_fedrep_trains_the_head_first_and_then_the_base(data):
+    """By hand, in full batches."""
+    sim = toy.simulation(data, ff.fedrep("^b$", head_times=3), trainer=toy.FULL, selector=ff.uniform(5))
+    state = sim.init(toy.KEY)
+    after, _ = jax.jit(sim.step)(state, data)
+    total = jax.tree.map(jnp.zeros_like, state.params["w"])
+    for k in range(5):
+        mine = dict(state.params)
+        for _ in range(3):
+            mine["b"] = mine["b"] - 0.1 * jax.grad(toy.mean_loss)(mine, *toy.examples(data, k))["b"]
+        total = total - 0.1 * jax.grad(toy.mean_loss)(mine, *toy.examples(data, k))["w"] * data.sizes[k]
+        assert_allclose(after.memory[0][k], mine["b"], **CLOSE)
+    assert_allclose(after.params["w"], state.params["w"] + total / data.sizes.sum(), **CLOSE)
+
+
+def test_apfl_and_fedper_by_hand(data):
+    """Two rounds of full batches: of the first client's models, and of the server's."""
+    trainer, alpha = ff.local_sgd(optax.sgd(0.1), steps=2, batch_size=None), 0.25
+    gradient = jax.jit(jax.grad(toy.mean_loss))
+    examples = [toy.examples(data, k) for k in range(5)]
+
+    def less(params, gradients, rate=0.1):
+        return jax.tree.map(lambda w, g: w - rate * g, params, gradients)
+
+    def average(models):
+        return jax.tree.map(lambda *each: sum(n * w for n, w in zip(data.sizes / data.sizes.sum(), each)), *models)
+
+    w = toy.simulation(data).init(toy.KEY).params
+    own, heads, shared = [w] * 5, [w["b"]] * 5, w
+    for _ in range(2):
+        trained, kept, bases = [], [], []
+        for k, (x, y) in enumerate(examples):
+            mine, v, whole = w, own[k], shared | {"b": heads[k]}
+            for _ in range(2):
+                mixed = jax.tree.map(lambda v, w: alpha * v + (1 - alpha) * w, v, mine)
+                v, mine = less(v, gradient(mixed, x, y), 0.1 * alpha), less(mine, gradient(mine, x, y))
+                whole = less(whole, gradient(whole, x, y))
+            trained, kept, bases = [*trained, mine], [*kept, v], [*bases, whole]
+        w, own = average(trained), kept
+        heads, shared = [whole["b"] for whole in bases], average(bases) | {"b": w["b"] * 0}
+    state, _ = toy.play(toy.simulation(data, ff.apfl(alpha), trainer=trainer), rounds=2)
+    close(state.params, w, **CLOSE)
+    close(state.memory, jax.tree.map(lambda *each: jnp.stack(each), *own), **CLOSE)
+    state, _ = toy.play(toy.simulation(data, ff.fedper("^b$"), trainer=trainer), rounds=2)
+    close(state.params["w"], shared["w"], **CLOSE)
+    close(state.memory[0], jnp.stack(heads), **CLOSE)
+
+
+def test_fednova_with_equal_steps_is_fedavg(play, fedavg):
+    close(play("fednova", ff.fednova())[0].params, fedavg, **CLOSE)
+
+
+def test_fednova_undoes_that_some_make_more_steps(data):
+    """Of two clients with one update a step, whoever makes more counts as much."""
+    limited = DRAWS._replace(steps=4, limit=lambda key, round, id: jnp.where(id < 2, 1, 4))
+    sim = toy.simulation(data, ff.fednova(), trainer=limited)
+    _, info = jax.jit(sim.step)(sim.init(toy.KEY), data)
+    p, tau = data.sizes / data.sizes.sum(), np.where(np.arange(5) < 2, 1, 4)
+    assert_allclose(info.coef, p * (p @ tau) / tau, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rule", [ff.fedmaba(), ff.qfedavg(1.0, lipschitz=10.0)], ids=["fedmaba", "qfedavg"])
+def test_a_fair_rule_over_clients_that_remember(play, rule, request):
+    """The global model of Ditto's clients is the rule's own."""
+    name = request.node.callspec.id
+    plain = play(f"only {name}", rule)[0]
+    with_ditto = play(f"ditto {name}", ff.ditto(aggregator=rule))[0]
+    close(with_ditto.params, plain.params, **CLOSE)
+    moved = play(f"scaffold {name}", ff.scaffold(aggregator=rule))[0].params
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(moved))
+
+
+def test_layers_that_stay_where_nobody_has_validation_examples():
+    data = toy.federation(validation=False)
+    state, _ = toy.play(toy.simulation(data, ff.fedper("^b$"), trainer=DRAWS))
+    assert np.isfinite(state.params["w"]).all()
+
+
+def test_losses_that_a_rule_reads_are_of_the_layers_that_stay(data):
+    """FedPer's client reports the loss of the model that it begins with: its own layers on the received base."""
+    sim = toy.simulation(data, ff.fedper("^b$", aggregator=ff.fedmaba()), trainer=DRAWS, selector=ff.uniform(3))
+    step, state = jax.jit(sim.step), sim.init(toy.KEY)
+    for _ in range(3):
+        before, (state, info) = state, step(state, data)
+    for k, reported in zip(info.ids.tolist(), info.loss):
+        mine = before.params | {"b": before.memory[0][k]}
+        assert_allclose(reported, toy.mean_loss(mine, *toy.examples(data, k)), rtol=1e-5)
