@@ -10,7 +10,7 @@ from jax import Array
 
 from fedjax_fair.aggregators.stateless import init
 from fedjax_fair.checks import check_choice
-from fedjax_fair.numerics.partial_evaluation import UNKNOWN, evaluate
+from fedjax_fair.numerics.by_numpy import UNKNOWN, evaluate
 from fedjax_fair.numerics.solvers import normalize
 from fedjax_fair.types import Aggregator, Key, Report, State, marked
 
@@ -85,5 +85,5 @@ def _slopes(phi: Callable[[Array], Array]) -> list[Any]:
         raise ValueError(
             f"phi must be a differentiable function of one loss, a traced scalar, got {said}"
         ) from error
-    (made,) = evaluate(program, [np.array(TRIED, np.float32)])
+    (made,) = evaluate(program, np.array(TRIED, np.float32))
     return [UNKNOWN] * len(TRIED) if made is UNKNOWN else [float(slope) for slope in made]

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from jax.extend.core import ClosedJaxpr
 
-from fedjax_fair.numerics.partial_evaluation import UNKNOWN, evaluate
+from fedjax_fair.numerics.by_numpy import UNKNOWN, evaluate
 from fedjax_fair.types import Method, Params, Report
 
 SMALL = 2
@@ -36,12 +36,12 @@ class Trial(NamedTuple):
 
     def start(self) -> list[Any]:
         """The first state's leaves."""
-        return evaluate(self.begin, jax.tree.leaves(self.params))
+        return evaluate(self.begin, *jax.tree.leaves(self.params))
 
     def step(self, gradient: list[Any], state: list[Any], params: list[Any]) -> tuple[list[Any], list[Any]]:
         """The leaves of a step and of the state after it."""
         more = self.sent(jax.tree.unflatten(jax.tree.structure(self.params), gradient))
-        made = evaluate(self.update, [*gradient, *state, *params, *jax.tree.leaves(more)])
+        made = evaluate(self.update, *gradient, *state, *params, *jax.tree.leaves(more))
         return made[: len(params)], made[len(params) :]
 
     def moved(self, sign: int, steps: int = STEPS) -> list[Any]:

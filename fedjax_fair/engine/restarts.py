@@ -10,7 +10,7 @@ import numpy as np
 
 from fedjax_fair.engine.descent import Trial, check_descent, trial
 from fedjax_fair.local.sgd import LocalSGD
-from fedjax_fair.numerics.partial_evaluation import UNKNOWN
+from fedjax_fair.numerics.by_numpy import UNKNOWN
 from fedjax_fair.types import Params
 
 GATHERING = ("MultiStepsState", "ApplyEvery", "ApplyEveryState")
