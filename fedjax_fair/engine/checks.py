@@ -10,7 +10,6 @@ from jax import Array
 
 from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
-from fedjax_fair.reads import toy_report
 from fedjax_fair.robustness.availability import PerClient
 from fedjax_fair.types import Aggregator, Context, Params, Selector, Trace
 
@@ -125,14 +124,13 @@ def check_select(selector: Selector, n_clients: int) -> None:
     check_state("select", *jax.eval_shape(first, jax.random.key(0)))
 
 
-def check_weigh(aggregator: Aggregator, n_clients: int, cohort: int, params: Params) -> None:
-    """A rule answers a cohort of S with S coefficients and keeps its state's form: traced, nothing computed."""
+def checking(aggregator: Aggregator, cohort: int) -> Aggregator:
+    """The rule, which when it is traced is held to S coefficients, and to the form of its state."""
 
-    def first(key: Any, params: Params) -> Any:
-        state = aggregator.init(jnp.ones((n_clients,)), key)
-        return check_weights(aggregator.weigh(state, toy_report(cohort, params), key), cohort, state)
+    def weigh(state: Any, report: Any, key: Any) -> tuple[Array, Any]:
+        return check_weights(aggregator.weigh(state, report, key), cohort, state)
 
-    jax.eval_shape(first, jax.random.key(0), params)
+    return aggregator._replace(weigh=weigh)
 
 
 def check_state(name: str, before: Any, after: Any) -> None:

@@ -19,6 +19,7 @@ from fedjax_fair.engine.behaviour import (
     tells_two,
 )
 from fedjax_fair.engine.checks import check_splits
+from fedjax_fair.engine.forward import forward
 from fedjax_fair.engine.signals import PerExample
 from fedjax_fair.models import Model, losses
 from fedjax_fair.models.stock import is_stock
@@ -38,8 +39,7 @@ def check_fit(
     x, y = jax.eval_shape(lambda: data.take(jnp.zeros((2,), jnp.int32)))
     examples = some_examples(data)
     programs = None if examples is None or is_stock(net) else two_and_three(net, params, data, examples[0])
-    shaped = jax.eval_shape(lambda p, x: net.apply(p, x, None), params, x) if programs is None else programs[0]
-    outputs = _one_array(shaped)
+    outputs = _one_array(forward(net, params, x).outputs if programs is None else programs[0])
     _check_classes("loss", loss, outputs, y)
     one = y.ndim == 1 and outputs.shape in ((2,), (2, 1))
     tried = None

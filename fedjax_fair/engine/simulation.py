@@ -129,7 +129,6 @@ def simulation(
     check_objective(local_loss, train, shapes, data.sizes)
     check_local(train, shapes, data.sizes)
     say([remark] if (remark := getattr(method.aggregator.weigh, "remark", "")) else [])
-    checks.check_weigh(method.aggregator, data.n_clients, selector.cohort, shapes)
     server = server_of(method, server_optimizer, data, selector, shapes)
     count = part(selector.cohort, mesh)
     block = choose_block(client_block, count, shapes, data.sizes)
@@ -197,8 +196,9 @@ def server_of(
 def signals_read(
     method: Method, server: Any, selector: Selector, data: FederatedData, shapes: Params, metric: Metric
 ) -> tuple[str, ...]:
-    """What the rule, the server's optimiser and the selector read of the report; ValueError where data lack it."""
-    listening = method._replace(transform=server)
+    """What the rule, the server's optimiser and the selector read of the report; ValueError where data lack it, or
+    the rule does not answer as it should."""
+    listening = method._replace(transform=server, aggregator=checks.checking(method.aggregator, selector.cohort))
     read = reads(listening, selector, n_clients=data.n_clients, cohort=selector.cohort, params=shapes)
     if "accuracy" in read and not data.validation.rows.shape[0]:
         raise ValueError("accuracy is read, but the data has no validation split: give split a second share")

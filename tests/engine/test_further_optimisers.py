@@ -123,7 +123,10 @@ OTHERS = {
     "a split that is none": ("evaluate", {"evaluate": ("testing",)}),
     "a model of another form deployed": ("deploy", {"deploy": lambda state: jax.tree.leaves(state.params)[0]}),
     "the state deployed": ("deploy", {"deploy": lambda state: state}),
-    "availability of another shape": ("available", {"available": lambda key, r, ids: jnp.ones((len(ids), 2), bool)}),
+    "availability of another shape": (
+        "available",
+        {"available": lambda key, r, ids: jnp.ones((len(ids), 2), bool)},
+    ),
     "availability by numbers": ("available", {"available": lambda key, r, ids: jnp.full(ids.shape, 0.5)}),
 }
 

@@ -62,7 +62,10 @@ def balanced(o, y):
 
 
 LOSSES = {
-    "one hot of a label too large is zero": (lambda o, y: optax.softmax_cross_entropy(o, jax.nn.one_hot(y, 2)), THREE),
+    "one hot of a label too large is zero": (
+        lambda o, y: optax.softmax_cross_entropy(o, jax.nn.one_hot(y, 2)),
+        THREE,
+    ),
     "smoothed one hot of a label too large": (
         lambda o, y: optax.softmax_cross_entropy(o, optax.smooth_labels(jax.nn.one_hot(y, 2), 0.1)),
         THREE,
@@ -74,7 +77,10 @@ LOSSES = {
     "an object": (Focal(), THREE),
     "a hinge that wants -1 and 1": (lambda o, y: optax.hinge_loss(o[:, 0], y.astype(float)), TWO),
     "the batch's mean for each": (lambda o, y: jnp.full(len(y), cross_entropy(o, y).mean()), TWO),
-    "[B, 2] against [B, 1], averaged over the wrong axis": (lambda o, y: optax.huber_loss(o[:, :1], y).mean(-1), TWO),
+    "[B, 2] against [B, 1], averaged over the wrong axis": (
+        lambda o, y: optax.huber_loss(o[:, :1], y).mean(-1),
+        TWO,
+    ),
     "weights by the batch's classes": (balanced, TWO),
     "distances to the batch's mean": (lambda o, y: ((o - o.mean(0)) ** 2).sum(1), TWO),
     "the batch's losses sorted": (lambda o, y: jnp.sort(cross_entropy(o, y)), TWO),

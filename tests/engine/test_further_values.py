@@ -88,7 +88,9 @@ class Switched(nn.Module):
 @pytest.mark.parametrize("model", [Unswitched, Switched()], ids=["nnx", "linen"])
 def test_dropout_is_on_in_training_and_off_in_evaluations(model):
     still = {"trainer": ff.local_sgd(optax.sgd(1e-12), steps=8, batch_size=5), "loss": lambda o, y: o}
-    state, history = play(model, rounds=1, aggregator=ff.qfedsgd(q=1.0, lipschitz=1e9), metric=lambda o, y: o, **still)
+    state, history = play(
+        model, rounds=1, aggregator=ff.qfedsgd(q=1.0, lipschitz=1e9), metric=lambda o, y: o, **still
+    )
     np.testing.assert_allclose(history.loss, 1, rtol=1e-6)  # 1 whoever is evaluated
     assert np.ptp(history.received_loss) > 0  # qfedsgd hears the losses of training, which dropout disturbs
 
@@ -116,7 +118,9 @@ def test_a_model_in_half_precision_moves_by_small_steps_or_is_told():
 
 
 @pytest.mark.parametrize(
-    "rule", [ff.reweighted(jnp.log), ff.defences.clip_losses(ff.afl()), ff.qfedavg(q=1.0, lipschitz=10.0)], ids=["log", "clip", "q"]
+    "rule",
+    [ff.reweighted(jnp.log), ff.defences.clip_losses(ff.afl()), ff.qfedavg(q=1.0, lipschitz=10.0)],
+    ids=["log", "clip", "q"],
 )
 def test_losses_below_0_are_told_where_a_rule_has_no_use_for_them(rule):
     with told("negative|below 0"):
@@ -186,7 +190,9 @@ def test_a_metric_that_is_the_loss_in_other_clothes_is_lower_the_better():
 
 
 def test_an_error_above_1_that_nobody_called_one_is_refused_where_it_is_printed():
-    history = play(SLOPE, federation(y=X[:, 1] * 9), loss=ff.losses.squared_error, metric=lambda o, y: abs(o - y))[1]
+    history = play(SLOPE, federation(y=X[:, 1] * 9), loss=ff.losses.squared_error, metric=lambda o, y: abs(o - y))[
+        1
+    ]
     with pytest.raises(ValueError, match=r"Metric|range"):
         ff.table({"r": history})
 
