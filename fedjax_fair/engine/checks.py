@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from fedjax_fair.checks import check_choice
+from fedjax_fair.checks import check_choice, said
 from fedjax_fair.data import FederatedData
+from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.robustness.availability import PerClient
-from fedjax_fair.types import Aggregator, Context, Params, Selector, Trace
+from fedjax_fair.types import Aggregator, Client, Context, LossFn, Params, Selector, Trace
 
 
 def check_types(data: Any, server_optimizer: Any, loss: Any, metric: Any, deploy: Any) -> None:
@@ -98,6 +99,35 @@ def check_trained(result: Any, params: Params) -> tuple[Params, Trace]:
     if sent != trained:
         raise ValueError(f"trainer must return a model of the form that it was sent, {sent}, got {trained}")
     return result
+
+
+def check_trainer(train: Any, loss: LossFn, params: Params, data: FederatedData) -> None:
+    """A trainer of the user's own takes one client and returns a model and a Trace: traced, nothing computed."""
+    if isinstance(train, LocalSGD):
+        return
+
+    def first(params: Params, data: FederatedData, key: Any, round: Any) -> Any:
+        client = Client(round, data.train.rows[:largest], round + 1, data.take)
+        return check_trained(train(loss, params, client, key, round), params)
+
+    largest = int(data.sizes.max())
+    try:
+        jax.eval_shape(first, params, data, jax.random.key(0), jnp.zeros((), jnp.int32))
+    except TypeError as error:  # other arguments
+        raise ValueError(
+            "trainer must be a function (loss, params, client, key, round) -> (params, ff.Trace(loss, loss_std)), "
+            f"got {getattr(train, '__name__', train)}: {said(error)}"
+        ) from error
+
+
+def check_deploy(deploy: Any, init: Any, params: Params) -> None:
+    """What ``deploy`` makes of a state has the model's form; None, which deploys the state's own, has it."""
+    if deploy is None:
+        return
+    made = jax.eval_shape(lambda key: deploy(init(key)), jax.random.key(0))
+    wanted, got = _form(params), _form(made)
+    if wanted != got:
+        raise ValueError(f"deploy must return a model of the form of state.params, {wanted}, got {got}")
 
 
 def check_ids(result: Any, cohort: int) -> tuple[Array, Any]:

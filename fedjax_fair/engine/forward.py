@@ -1,4 +1,4 @@
-"""A model's forward pass, traced but not computed: the form of its outputs, and the operations that it is made of."""
+"""A model's forward pass, traced but not computed: the form of its outputs, and the operations in it."""
 
 from collections.abc import Iterator
 from functools import lru_cache

@@ -18,7 +18,7 @@ from fedjax_fair.engine.blocks import choose_block, choose_interleaved
 from fedjax_fair.engine.components import Components
 from fedjax_fair.engine.descent import check_server
 from fedjax_fair.engine.devices import as_mesh, everywhere, part, replicate
-from fedjax_fair.engine.fit import check_fit, check_other, check_parameters
+from fedjax_fair.engine.fit import check_fit, check_other, check_parameters, of_this_form
 from fedjax_fair.engine.restarts import check_local
 from fedjax_fair.engine.round import play_round
 from fedjax_fair.engine.signals import PerExample, choose_eval_batch, evaluator, scoring
@@ -34,7 +34,6 @@ from fedjax_fair.robustness.faults import Fault, check_faults
 from fedjax_fair.selectors import uniform
 from fedjax_fair.types import (
     Aggregator,
-    Info,
     Key,
     Method,
     Params,
@@ -128,6 +127,7 @@ def simulation(
     kind = as_metric(metric, loss)[0] if kind is None else kind
     check_objective(local_loss, train, shapes, data.sizes)
     check_local(train, shapes, data.sizes)
+    checks.check_trainer(train, local_loss, shapes, data)
     say([remark] if (remark := getattr(method.aggregator.weigh, "remark", "")) else [])
     server = server_of(method, server_optimizer, data, selector, shapes)
     count = part(selector.cohort, mesh)
@@ -150,15 +150,13 @@ def simulation(
         reads=signals_read(method, server, selector, data, shapes, kind),
         mesh=mesh,
     )
-
-    def step(state: SimState, data: FederatedData) -> tuple[SimState, Info]:
-        return play_round(parts, state, data)
-
     evaluation = everywhere(evaluator(scoring(net, metric, loss), splits, eval_batch, mesh), mesh)
     placed = replicate(data, mesh)
+    init = initializer(net, example, method, server, selector, data, mesh)
+    checks.check_deploy(deploy, init, shapes)
     return Simulation(
-        initializer(net, example, method, server, selector, data, mesh),
-        computing(precision, everywhere(step, mesh)),
+        init,
+        computing(precision, of_this_form(placed, everywhere(functools.partial(play_round, parts), mesh))),
         computing(precision, evaluation),
         deploy or _last_iterate,
         placed,

@@ -2,11 +2,11 @@
 
 For checks of a few numbers before anything runs: XLA would compile each of a hundred operations for some
 milliseconds, and under a trace (a sweep's) would compute nothing at all. The common operations are NumPy's own; any
-other is JAX's, called as it stands. Floats of less than 32 bits are computed in float32. Random bits are the same in
-every call, whatever the key: so two calls have the same noise.
+other is JAX's, called as it stands. Floats of less than 32 bits are computed in float32. Random bits are the same
+in every call, whatever the key: so two calls have the same noise.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax

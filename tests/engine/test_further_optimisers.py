@@ -1,4 +1,4 @@
-"""Further optimisers, schedules, limits, rules and callables: told where they would go wrong, let alone where not."""
+"""Further optimisers, schedules, limits, rules and callables: told where they would go wrong, and only there."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,6 @@ LOCAL = {
     "a cosine in adam": optax.adam(optax.cosine_decay_schedule(0.1, 50)),
     "a warm up": optax.sgd(optax.warmup_cosine_decay_schedule(0.0, 0.1, 20, 200)),
     "noise whose seed restarts": optax.chain(optax.add_noise(0.1, 0.5, 0), optax.sgd(0.1)),
-    "all parameters frozen": optax.set_to_zero(),
     "a line search": optax.lbfgs(),
 }
 
@@ -39,7 +38,6 @@ SERVER = {
     "clipping and noise alone": ff.defences.clip_and_noise(1.0, 0.1),
     "momentum without its rate": optax.trace(0.9),
     "a scale": optax.scale(1.0),
-    "a rate of zero": optax.sgd(0.0),
     "weight decay behind the rate": optax.chain(optax.sgd(1.0), optax.scale(-1.0)),
     "a line search": optax.lbfgs(),
 }
@@ -75,7 +73,7 @@ def test_an_optimiser_that_descends_is_let_alone(name):
 def test_a_half_frozen_model_is_let_alone():
     model = (
         lambda key, x: {"w": jnp.ones((3, 2)), "b": jnp.zeros(2)},
-        lambda p, x: x @ p["w"] + p["b"],
+        lambda p, x: x @ p["w"] + p["b"][None],
     )
     frozen = optax.multi_transform(
         {"move": optax.sgd(0.1), "stay": optax.set_to_zero()}, lambda p: {"w": "move", "b": "stay"}
@@ -119,7 +117,6 @@ OTHERS = {
     "coefficients alone": ("weigh|aggregator", {"aggregator": rule(lambda s, r, k: r.n * 1.0)}),
     "ids that are no whole numbers": ("select", {"selector": selector(lambda s, k, c: (jnp.array([0.0, 1.0]), s))}),
     "another number of ids": ("select", {"selector": selector(lambda s, k, c: (jnp.arange(3), s))}),
-    "a split twice": ("evaluate", {"evaluate": ("test", "test")}),
     "a split that is none": ("evaluate", {"evaluate": ("testing",)}),
     "a model of another form deployed": ("deploy", {"deploy": lambda state: jax.tree.leaves(state.params)[0]}),
     "the state deployed": ("deploy", {"deploy": lambda state: state}),

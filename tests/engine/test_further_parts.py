@@ -77,12 +77,12 @@ LOSSES = {
     "an object": (Focal(), THREE),
     "a hinge that wants -1 and 1": (lambda o, y: optax.hinge_loss(o[:, 0], y.astype(float)), TWO),
     "the batch's mean for each": (lambda o, y: jnp.full(len(y), cross_entropy(o, y).mean()), TWO),
-    "[B, 2] against [B, 1], averaged over the wrong axis": (
-        lambda o, y: optax.huber_loss(o[:, :1], y).mean(-1),
+    "[B, 1] against [1, B]": (
+        lambda o, y: optax.huber_loss(o[:, :1], y[None]).mean(-1),
         TWO,
     ),
     "weights by the batch's classes": (balanced, TWO),
-    "distances to the batch's mean": (lambda o, y: ((o - o.mean(0)) ** 2).sum(1), TWO),
+    "distances to the batch's mean": (lambda o, y: ((o - o.mean(0, keepdims=True)) ** 2).sum(1), TWO),
     "the batch's losses sorted": (lambda o, y: jnp.sort(cross_entropy(o, y)), TWO),
     "labels as a column": (ff.losses.softmax_cross_entropy, TWO[:, None]),
     "labels as one hot rows": (ff.losses.softmax_cross_entropy, np.eye(2, dtype=int)[TWO]),
@@ -113,7 +113,7 @@ METRICS = {
     "ranks within the batch": lambda o, y: o[:, 0].argsort().argsort() / len(y),
     "the largest of the labels of a batch": lambda o, y: o.argmax(-1) == y.argmax(-1),
     "binary of two outputs": ff.losses.binary_accuracy,
-    "all against all": lambda o, y: (o.argmax(-1)[:, None] == y).mean(0),
+    "all against all": lambda o, y: (o.argmax(-1)[:, None] == y[None]).mean(0),
 }
 
 
@@ -154,7 +154,7 @@ class WhitenedInTraining(nn.Module):
     @nn.compact
     def __call__(self, x, train: bool):
         if train:
-            x = (x - x.mean(0)) / (x.std(0) + 1e-3)
+            x = (x - x.mean(0, keepdims=True)) / (x.std(0, keepdims=True) + 1e-3)
         return nn.Dense(2)(x)
 
 
@@ -163,7 +163,7 @@ class WhitenedNnx(nnx.Module):
         self.dense = nnx.Linear(3, 2, rngs=rngs)
 
     def __call__(self, x, deterministic=True):
-        return self.dense(x if deterministic else x - x.mean(0))
+        return self.dense(x if deterministic else x - x.mean(0, keepdims=True))
 
 
 class Spectral(nn.Module):
@@ -192,7 +192,7 @@ class Cached(nnx.Module):
         self.seen = nnx.Cache(jnp.zeros(3))
 
     def __call__(self, x):
-        return self.dense(x + self.seen.value)
+        return self.dense(x + self.seen[...])
 
 
 class Normed(nnx.Module):
@@ -216,7 +216,7 @@ MODELS = {
     "nnx, the batch's statistics in training only": WhitenedNnx,
     "a pair, the batch's statistics where there is a key": (
         LINEAR[0],
-        lambda p, x, key: (x if key is None else x - x.mean(0)) @ p["w"],
+        lambda p, x, key: (x if key is None else x - x.mean(0, keepdims=True)) @ p["w"],
     ),
     "spectral norm": Spectral(),
     "noise behind a guard": GuardedNoise(),

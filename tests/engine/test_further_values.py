@@ -1,4 +1,4 @@
-"""Further inputs of the kinds that gave wrong numbers in silence, played for a few rounds: the right value, or told."""
+"""Further inputs of the kinds that gave wrong numbers in silence, played for some rounds: right, or told."""
 
 import functools
 
@@ -33,7 +33,8 @@ def test_one_client_feature_output_width_step_and_example_train_as_by_hand():
     data = federation(np.ones((1, 1), "f"), [1], clients=1, split=(1, 0, 0))
     trainer = ff.local_sgd(optax.sgd(0.5), steps=1, batch_size=None)
     settings = {"loss": ff.losses.sigmoid_cross_entropy, "trainer": trainer}
-    logistic = play(ff.models.logistic_regression(classes=1), data, 2, **settings)[1]
+    flat = (lambda key, x: {"w": jnp.zeros(1), "b": jnp.zeros(())}, lambda p, x: x @ p["w"] + p["b"])
+    logistic = play(flat, data, 2, **settings)[1]
     w = b = 0.0
     for _ in range(2):
         w, b = (p + 0.5 / (1 + np.exp(w + b)) for p in (w, b))
@@ -75,7 +76,7 @@ class Unswitched(nnx.Module):
         self.w, self.drop = nnx.Param(jnp.ones(3)), nnx.Dropout(0.5, rngs=rngs)
 
     def __call__(self, x):
-        return self.drop(jnp.ones_like(x)) @ self.w.value / 3
+        return self.drop(jnp.ones_like(x)) @ self.w[...] / 3
 
 
 class Switched(nn.Module):
@@ -87,12 +88,10 @@ class Switched(nn.Module):
 
 @pytest.mark.parametrize("model", [Unswitched, Switched()], ids=["nnx", "linen"])
 def test_dropout_is_on_in_training_and_off_in_evaluations(model):
-    still = {"trainer": ff.local_sgd(optax.sgd(1e-12), steps=8, batch_size=5), "loss": lambda o, y: o}
-    state, history = play(
-        model, rounds=1, aggregator=ff.qfedsgd(q=1.0, lipschitz=1e9), metric=lambda o, y: o, **still
-    )
-    np.testing.assert_allclose(history.loss, 1, rtol=1e-6)  # 1 whoever is evaluated
-    assert np.ptp(history.received_loss) > 0  # qfedsgd hears the losses of training, which dropout disturbs
+    still = {"trainer": ff.local_sgd(optax.sgd(1e-5), steps=8, batch_size=5), "loss": lambda o, y: o}
+    _, history = play(model, rounds=1, aggregator=ff.qfedsgd(q=1.0, lipschitz=10.0), metric=lambda o, y: o, **still)
+    np.testing.assert_allclose(history.loss, 1, rtol=1e-3)  # 1 whoever is evaluated
+    assert np.ptp(history.coef) > 0  # the losses of training, which qfedsgd hears, are disturbed
 
 
 def test_what_a_linen_module_sows_is_no_obstacle():
@@ -113,7 +112,7 @@ def test_a_model_in_half_precision_moves_by_small_steps_or_is_told():
         "loss": lambda o, y: o,
         "metric": lambda o, y: o,
     }
-    with told("bfloat16"):  # one step is an eighth of the distance between neighbours at 1: rounded away
+    with told("moved the model"):  # a step is an eighth of the gap between neighbours at 1: rounded away
         play(half, rounds=50, **small)
 
 
@@ -151,19 +150,16 @@ def test_an_infinite_metric_is_a_failure_also_in_a_data_frame():
 def test_rules_that_never_had_a_choice_are_flagged_in_a_table():
     model, alone = ff.models.logistic_regression(classes=2), ff.uniform(1)
     runs = {n: play(model, selector=alone, aggregator=r)[1] for n, r in (("term", ff.term(1.0)), ("afl", ff.afl()))}
-    assert any("same" in line and "term" in line and "afl" in line for line in ff.table(runs).splitlines())
+    assert "Identical, bit for bit: term, afl" in ff.table(runs)
 
 
 NOTHING = {
     "coefficients of 0": {"aggregator": ff.Aggregator(lambda n, k: (), lambda s, r, k: (0.0 * r.n, s))},
     "nobody is there": {"available": ff.availability.bernoulli(0.0)},
-    "all report a loss of 0": {
-        "aggregator": ff.loss_proportional(),
-        "faults": [ff.faults.inflate_loss(np.ones(3, bool), factor=0.0)],
-    },
     "all crash": {"faults": [ff.faults.not_finite(np.ones(3, bool))]},
     "a schedule of 0": {"trainer": ff.local_sgd(optax.sgd(0.1), steps=1, batch_size=5, schedule=lambda r: 0.0 * r)},
-    "updates clipped to almost nothing": {"server_optimizer": optax.chain(optax.clip(1e-30), optax.sgd(1.0))},
+    "a server's rate of 0": {"server_optimizer": optax.sgd(0.0)},
+    "all parameters frozen": {"trainer": ff.local_sgd(optax.set_to_zero(), steps=1, batch_size=5)},
 }
 
 
@@ -171,12 +167,6 @@ NOTHING = {
 def test_a_model_that_nobody_moves_is_told(name):
     with told("stayed|update|moved|schedule|model"):
         play(ff.models.logistic_regression(classes=2), rounds=3, **NOTHING[name])
-
-
-def test_the_client_that_is_never_there_is_named():
-    there = ff.availability.trace(np.array([[1, 1, 0], [0, 1, 0]]))
-    with told(r"client.*\b2\b"):
-        play(ff.models.logistic_regression(classes=2), rounds=4, available=there)
 
 
 def test_a_metric_that_is_the_loss_in_other_clothes_is_lower_the_better():
@@ -224,7 +214,6 @@ def test_a_step_by_hand_on_data_of_another_form_is_one_sentence():
 def test_a_label_without_an_output_has_no_loss():
     with pytest.raises(ValueError, match="label"):
         ff.losses.softmax_cross_entropy(jnp.array([[3.0, -1.0]]), jnp.array([2]))
-    with pytest.raises(ValueError, match="label"):
-        ff.losses.accuracy(jnp.array([[3.0, -1.0]]), jnp.array([2]))
+    assert np.isnan(jax.jit(ff.losses.softmax_cross_entropy)(jnp.array([[3.0, -1.0]]), jnp.array([2])))
     with pytest.raises(ValueError, match="label"):
         ff.losses.sigmoid_cross_entropy(jnp.array([3.0]), jnp.array([2]))
