@@ -53,16 +53,22 @@ def two_and_three(
 
     None for a model that is too large to be tried.
     """
-    leaves, tree = jax.tree.flatten(shapes)
+    leaves = jax.tree.leaves(shapes)
     if sum(leaf.size for leaf in leaves) > LARGEST:
         return None
+    forward = _forward(net, shapes, data, None)
+    two, form = jax.make_jaxpr(forward, return_shape=True)(leaves, jax.tree.map(lambda v: v[:2], x))
+    return form, two, jax.make_jaxpr(forward)(leaves, x)
+
+
+def _forward(net: Model, shapes: Params, data: FederatedData, key: Any) -> Callable[[list[Any], Any], Any]:
+    """``(the parameters' leaves, raw examples) -> outputs``; a key means training."""
 
     def forward(params: list[Any], x: Any) -> Any:
         inputs = x if data.normalizer is None else normalize(x, data.normalizer)
-        return net.apply(jax.tree.unflatten(tree, params), inputs, None)
+        return net.apply(jax.tree.unflatten(jax.tree.structure(shapes), params), inputs, key)
 
-    two, form = jax.make_jaxpr(forward, return_shape=True)(leaves, jax.tree.map(lambda v: v[:2], x))
-    return form, two, jax.make_jaxpr(forward)(leaves, x)
+    return forward
 
 
 def outputs_alone(two: ClosedJaxpr, three: ClosedJaxpr, shapes: Params, x: Any) -> np.ndarray | None:
@@ -88,13 +94,8 @@ def trained_alone(net: Model, shapes: Params, data: FederatedData, x: Any) -> No
 
     The noise of a dropout is the same in both passes.
     """
-    leaves, tree = jax.tree.flatten(shapes)
-
-    def forward(params: list[Any], x: Any) -> Any:
-        inputs = x if data.normalizer is None else normalize(x, data.normalizer)
-        return net.apply(jax.tree.unflatten(tree, params), inputs, jax.random.key(0))
-
-    program = jax.make_jaxpr(forward)(leaves, x)
+    leaves = jax.tree.leaves(shapes)
+    program = jax.make_jaxpr(_forward(net, shapes, data, jax.random.key(0)))(leaves, x)
     if not is_concrete(program):
         return
     params, first = _random_like(leaves), jax.tree.leaves(x)

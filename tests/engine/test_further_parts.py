@@ -239,3 +239,55 @@ MODELS = {
 def test_a_model_that_would_be_wrong_is_told(name):
     with told("model"):
         simulation(MODELS[name])
+
+
+class Recurrent(nn.Module):
+    @nn.compact
+    def __call__(self, x, deterministic: bool):
+        x = nn.RNN(nn.LSTMCell(4))(nn.Dropout(0.5)(x[..., None], deterministic=deterministic))
+        x = nn.MultiHeadDotProductAttention(2, dropout_rate=0.2, deterministic=deterministic)(x)
+        return nn.Dense(2)(nn.GroupNorm(2)(x).mean(1))
+
+
+class Layers(nn.Module):
+    @nn.compact
+    def __call__(self, x, train: bool):
+        block = nn.scan(
+            nn.remat(Residual, static_argnums=(2,)),
+            variable_axes={"params": 0},
+            split_rngs={"params": True, "dropout": True},
+            in_axes=nn.broadcast,
+            length=3,
+        )
+        return nn.Dense(2)(block()(nn.Dense(4)(x), train)[0])
+
+
+class Residual(nn.Module):
+    @nn.compact
+    def __call__(self, x, train: bool):
+        x = x + nn.Dropout(0.3, broadcast_dims=(0,))(nn.gelu(nn.Dense(4)(x)), deterministic=not train)
+        return x, None
+
+
+class TimeFirst(nn.Module):
+    @nn.compact
+    def __call__(self, x, train: bool):
+        x = nn.Dropout(0.5)(jnp.moveaxis(x, 0, -1), deterministic=not train)  # [features, B]
+        depth = jax.random.bernoulli(self.make_rng("dropout"), 0.5) if self.has_rng("dropout") else 1.0
+        return nn.Dense(2)(jnp.moveaxis(x, -1, 0)) * depth
+
+
+class Dropping(nnx.Module):
+    def __init__(self, rngs):
+        self.dense, self.drop = nnx.Linear(3, 2, rngs=rngs), nnx.Dropout(0.5, rngs=rngs)
+
+    def __call__(self, x):
+        return self.dense(self.drop(x))
+
+
+INNOCENT = {"recurrent": Recurrent(), "layers": Layers(), "time first": TimeFirst(), "nnx": Dropping}
+
+
+@pytest.mark.parametrize("name", INNOCENT)
+def test_a_model_with_noise_in_training_alone_is_let_alone(name):
+    simulation(INNOCENT[name])
