@@ -45,6 +45,11 @@ def check_known(name: str, value: Any) -> float:
         ) from error
 
 
+def said(error: Exception) -> str:
+    """What a user's function raised, in one line."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
 def _interval(low: float, high: float, open_low: bool, open_high: bool) -> str:
     above, below = ("above" if open_low else "at least"), ("below" if open_high else "at most")
     if np.isinf(low) and np.isinf(high):

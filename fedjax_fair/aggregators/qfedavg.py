@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedjax_fair.checks import check_range
+from fedjax_fair.checks import check_range, said
 from fedjax_fair.types import Aggregator, Key, Report, marked
 
 STEEPEST = 1e30
@@ -91,7 +91,7 @@ def check_of_round(name: str, function: Callable[[Array], Array]) -> None:
     try:
         shape = jax.eval_shape(lambda r: jnp.asarray(function(r), float), jnp.zeros((), jnp.int32)).shape
     except Exception as error:  # whatever a user's function raises
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = said(error)
         raise ValueError(
             f"{name} must be a number or a function of the round (i32, traced), got {reason}"
         ) from error

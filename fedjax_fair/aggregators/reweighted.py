@@ -9,8 +9,8 @@ import numpy as np
 from jax import Array
 
 from fedjax_fair.aggregators.stateless import init
-from fedjax_fair.checks import check_choice
-from fedjax_fair.numerics.partial_evaluation import UNKNOWN, evaluate
+from fedjax_fair.checks import check_choice, said
+from fedjax_fair.numerics.by_numpy import UNKNOWN, evaluate
 from fedjax_fair.numerics.solvers import normalize
 from fedjax_fair.types import Aggregator, Key, Report, State, marked
 
@@ -81,9 +81,8 @@ def _slopes(phi: Callable[[Array], Array]) -> list[Any]:
     try:
         program = jax.make_jaxpr(jax.vmap(jax.grad(phi)))(np.array(TRIED, np.float32))
     except Exception as error:  # whatever a user's function raises
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(
-            f"phi must be a differentiable function of one loss, a traced scalar, got {said}"
+            f"phi must be a differentiable function of one loss, a traced scalar, got {said(error)}"
         ) from error
-    (made,) = evaluate(program, [np.array(TRIED, np.float32)])
+    (made,) = evaluate(program, np.array(TRIED, np.float32))
     return [UNKNOWN] * len(TRIED) if made is UNKNOWN else [float(slope) for slope in made]

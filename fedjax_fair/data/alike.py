@@ -33,7 +33,9 @@ def alike(datas: Sequence[FederatedData]) -> Alike:
         if all(np.array_equal(mine, of) for these in sizes for mine, of in zip(these, sizes[0])):
             return Alike(first, list(datas))
     length = max(len(data.y) for data in datas)
+    most = {split: np.max([getattr(data, split).size for data in datas], axis=0) for split in SPLITS}
     rows = {split: max(len(getattr(data, split).rows) for data in datas) for split in SPLITS}
+    rows["train"] = int(most["train"].sum())  # as in the largest: a round refuses tables of another form
     each: list[FederatedData] = []
     for data in datas:
         store = jax.tree.map(lambda leaf: _longer(leaf, length, 0), (data.x, data.y))
@@ -41,7 +43,6 @@ def alike(datas: Sequence[FederatedData]) -> Alike:
             store = each[0].x, each[0].y  # held once
         tables = (_padded(getattr(data, split), rows[split]) for split in SPLITS)
         each.append(_put_together(store[0], store[1], tables, data))
-    most = {split: np.max([getattr(data, split).size for data in datas], axis=0) for split in SPLITS}
     grown = (_grown(getattr(first, split), most[split]) for split in SPLITS)
     return Alike(_put_together(each[0].x, each[0].y, grown, first), each)
 

@@ -53,16 +53,22 @@ def two_and_three(
 
     None for a model that is too large to be tried.
     """
-    leaves, tree = jax.tree.flatten(shapes)
+    leaves = jax.tree.leaves(shapes)
     if sum(leaf.size for leaf in leaves) > LARGEST:
         return None
+    forward = _forward(net, shapes, data, None)
+    two, form = jax.make_jaxpr(forward, return_shape=True)(leaves, jax.tree.map(lambda v: v[:2], x))
+    return form, two, jax.make_jaxpr(forward)(leaves, x)
+
+
+def _forward(net: Model, shapes: Params, data: FederatedData, key: Any) -> Callable[[list[Any], Any], Any]:
+    """``(the parameters' leaves, raw examples) -> outputs``; a key means training."""
 
     def forward(params: list[Any], x: Any) -> Any:
         inputs = x if data.normalizer is None else normalize(x, data.normalizer)
-        return net.apply(jax.tree.unflatten(tree, params), inputs, None)
+        return net.apply(jax.tree.unflatten(jax.tree.structure(shapes), params), inputs, key)
 
-    two, form = jax.make_jaxpr(forward, return_shape=True)(leaves, jax.tree.map(lambda v: v[:2], x))
-    return form, two, jax.make_jaxpr(forward)(leaves, x)
+    return forward
 
 
 def outputs_alone(two: ClosedJaxpr, three: ClosedJaxpr, shapes: Params, x: Any) -> np.ndarray | None:
@@ -81,6 +87,27 @@ def outputs_alone(two: ClosedJaxpr, three: ClosedJaxpr, shapes: Params, x: Any) 
             "the batch: look for sums over the first axis, or inputs without a channel axis"
         )
     return outputs
+
+
+def trained_alone(net: Model, shapes: Params, data: FederatedData, x: Any) -> None:
+    """ValueError where an example's outputs in training depend on what the others of its batch are.
+
+    The noise of a dropout is the same in both passes.
+    """
+    leaves = jax.tree.leaves(shapes)
+    program = jax.make_jaxpr(_forward(net, shapes, data, jax.random.key(0)))(leaves, x)
+    if not is_concrete(program):
+        return
+    params, first = _random_like(leaves), jax.tree.leaves(x)
+    swapped = [v[[0, 1, 0 if (v[2] != v[0]).any() else 1]] for v in first]
+    for by, close in ((evaluate, 1e-3), (by_jax, 0.1 if _is_half(program) else 1e-3)):  # JAX has the last word
+        one, other = (by(program, *params, *given)[0][:2] for given in (first, swapped))
+        if np.allclose(one, other, rtol=0, atol=close * _largest(one), equal_nan=True):
+            return
+    raise ValueError(
+        "model must treat every example by itself in training, too, but there its outputs for an example change "
+        "with the others of the batch, as with a batch's statistics: use nn.GroupNorm or nn.LayerNorm"
+    )
 
 
 def scores_alone(name: str, measure: PerExample, outputs: np.ndarray, y: np.ndarray, dtype: Any) -> None:
@@ -105,8 +132,14 @@ def scores_alone(name: str, measure: PerExample, outputs: np.ndarray, y: np.ndar
     three, two = of(3), of(2)
     if not (is_concrete(three) and is_concrete(two)):
         return
-    _, found = _together(three, two, [], [outputs, y])
-    if found is not None:
+    for sign in (
+        1,
+        -1,
+    ):  # of a second example that decides otherwise, for what counts classes sees no more than that
+        signs = np.array([1, sign, 1], outputs.dtype).reshape(-1, *[1] * (outputs.ndim - 1))
+        _, found = _together(three, two, [], [signs * outputs, y])
+        if found is None:
+            continue
         hint = (
             "look for sums or means over the batch"
             if outputs.ndim == y.ndim or outputs.shape[-1] > 1
@@ -133,19 +166,27 @@ def _together(
     def compared(by: Callable[..., list[Any]], tolerance: float) -> tuple[np.ndarray, tuple[float, float] | None]:
         together = by(three, *shared, *given)[0]
         first, again = (by(two, *shared, *(v[rows] for v in given))[0] for rows in ([0, 1], [2, 0]))
-        close = tolerance * np.abs(np.where(np.isfinite(together), together, 0)).max(initial=0)
+        close = tolerance * _largest(together)
         for one, other in ((together[:2], first), (together[[2, 0]], again)):
             wrong = ~np.isclose(one, other, rtol=0, atol=close, equal_nan=True)
             if wrong.any():
                 return together, (float(one[wrong][0]), float(other[wrong][0]))
         return together, None
 
-    half = any(
-        jnp.issubdtype(var.aval.dtype, jnp.floating) and jnp.finfo(var.aval.dtype).bits < 32
-        for var in (*three.jaxpr.outvars, *three.jaxpr.invars)
-    )
     outputs, found = compared(evaluate, 1e-3)
-    return (outputs, None) if found is None else compared(by_jax, 0.1 if half else 1e-3)  # JAX has the last word
+    if found is None:
+        return outputs, None
+    return compared(by_jax, 0.1 if _is_half(three) else 1e-3)  # JAX has the last word
+
+
+def _largest(values: np.ndarray) -> float:
+    return float(np.abs(np.where(np.isfinite(values), values, 0)).max(initial=0))
+
+
+def _is_half(program: ClosedJaxpr) -> bool:
+    """Whether it takes or makes floats of less than 32 bits."""
+    types = [var.aval.dtype for var in (*program.jaxpr.outvars, *program.jaxpr.invars)]
+    return any(jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32 for dtype in types)
 
 
 def _random_like(leaves: Sequence[Any]) -> list[np.ndarray]:

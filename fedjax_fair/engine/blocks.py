@@ -1,16 +1,14 @@
 """How many clients train side by side, and how: vmapped, or two interleaved in one loop."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import Jaxpr
 
 from fedjax_fair.checks import check_count
+from fedjax_fair.engine.forward import forward
 from fedjax_fair.local.remembering import Around
 from fedjax_fair.local.sgd import LocalSGD
-from fedjax_fair.local.transposed import programs
 from fedjax_fair.models import Model
 from fedjax_fair.numerics.model_size import bytes_of, is_small
 from fedjax_fair.types import Params
@@ -62,12 +60,4 @@ def choose_interleaved(
         return None
     if any(leaf.ndim > 2 for leaf in jax.tree.leaves(params)) or is_small(params) or bytes_of(params) > MIDDLING:
         return None
-    forward = jax.make_jaxpr(lambda params, x: net.apply(params, x, None))(params, example)
-    return train if NOT_DENSE.isdisjoint(_operations(forward.jaxpr)) else None
-
-
-def _operations(program: Jaxpr) -> Iterator[str]:
-    for step in program.eqns:
-        yield step.primitive.name
-        for inner in programs(step):
-            yield from _operations(inner.jaxpr)
+    return train if NOT_DENSE.isdisjoint(forward(net, params, example).operations) else None

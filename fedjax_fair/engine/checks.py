@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from fedjax_fair.checks import check_choice
+from fedjax_fair.checks import check_choice, said
 from fedjax_fair.data import FederatedData
-from fedjax_fair.reads import toy_report
+from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.robustness.availability import PerClient
-from fedjax_fair.types import Aggregator, Context, Memory, Params, Selector, Trace
+from fedjax_fair.types import Aggregator, Client, Context, LossFn, Params, Selector, Trace
 
 
 def check_types(data: Any, server_optimizer: Any, loss: Any, metric: Any, deploy: Any) -> None:
@@ -115,6 +115,35 @@ def check_trained(
     return (result[0], result[1], *typed)
 
 
+def check_trainer(train: Any, loss: LossFn, params: Params, data: FederatedData) -> None:
+    """A trainer of the user's own takes one client and returns a model and a Trace: traced, nothing computed."""
+    if isinstance(train, LocalSGD):
+        return
+
+    def first(params: Params, data: FederatedData, key: Any, round: Any) -> Any:
+        client = Client(round, data.train.rows[:largest], round + 1, data.take)
+        return check_trained(train(loss, params, client, key, round), params)
+
+    largest = int(data.sizes.max())
+    try:
+        jax.eval_shape(first, params, data, jax.random.key(0), jnp.zeros((), jnp.int32))
+    except TypeError as error:  # other arguments
+        raise ValueError(
+            "trainer must be a function (loss, params, client, key, round) -> (params, ff.Trace(loss, loss_std)), "
+            f"got {getattr(train, '__name__', train)}: {said(error)}"
+        ) from error
+
+
+def check_deploy(deploy: Any, init: Any, params: Params) -> None:
+    """What ``deploy`` makes of a state has the model's form; None, which deploys the state's own, has it."""
+    if deploy is None:
+        return
+    made = jax.eval_shape(lambda key: deploy(init(key)), jax.random.key(0))
+    wanted, got = _form(params), _form(made)
+    if wanted != got:
+        raise ValueError(f"deploy must return a model of the form of state.params, {wanted}, got {got}")
+
+
 def check_ids(result: Any, cohort: int) -> tuple[Array, Any]:
     """What a selector's ``select`` must return: ``(ids i32[S], state)``."""
     if not isinstance(result, tuple) or len(result) != 2 or jnp.shape(result[0]) != (cohort,):
@@ -139,16 +168,13 @@ def check_select(selector: Selector, n_clients: int) -> None:
     check_state("select", *jax.eval_shape(first, jax.random.key(0)))
 
 
-def check_weigh(
-    aggregator: Aggregator, n_clients: int, cohort: int, params: Params, memory: Memory | None = None
-) -> None:
-    """A rule answers a cohort of S with S coefficients and keeps its state's form: traced, nothing computed."""
+def checking(aggregator: Aggregator, cohort: int) -> Aggregator:
+    """The rule, which when it is traced is held to S coefficients, and to the form of its state."""
 
-    def first(key: Any, params: Params) -> Any:
-        state = aggregator.init(jnp.ones((n_clients,)), key)
-        return check_weights(aggregator.weigh(state, toy_report(cohort, params, memory), key), cohort, state)
+    def weigh(state: Any, report: Any, key: Any) -> tuple[Array, Any]:
+        return check_weights(aggregator.weigh(state, report, key), cohort, state)
 
-    jax.eval_shape(first, jax.random.key(0), params)
+    return aggregator._replace(weigh=weigh)
 
 
 def check_state(name: str, before: Any, after: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from jax.extend.core import ClosedJaxpr
 
-from fedjax_fair.numerics.partial_evaluation import UNKNOWN, evaluate
+from fedjax_fair.numerics.by_numpy import UNKNOWN, evaluate
 from fedjax_fair.types import Method, Params, Report
 
 SMALL = 2
@@ -36,12 +36,12 @@ class Trial(NamedTuple):
 
     def start(self) -> list[Any]:
         """The first state's leaves."""
-        return evaluate(self.begin, jax.tree.leaves(self.params))
+        return evaluate(self.begin, *jax.tree.leaves(self.params))
 
     def step(self, gradient: list[Any], state: list[Any], params: list[Any]) -> tuple[list[Any], list[Any]]:
         """The leaves of a step and of the state after it."""
         more = self.sent(jax.tree.unflatten(jax.tree.structure(self.params), gradient))
-        made = evaluate(self.update, [*gradient, *state, *params, *jax.tree.leaves(more)])
+        made = evaluate(self.update, *gradient, *state, *params, *jax.tree.leaves(more))
         return made[: len(params)], made[len(params) :]
 
     def moved(self, sign: int, steps: int = STEPS) -> list[Any]:
@@ -68,13 +68,8 @@ def trial(optimizer: Any, shapes: Params, sent: Callable[[Params], Any] = lambda
 def _trial(optimizer: Any, shapes: Params, sent: Callable[[Params], Any]) -> Trial:
     rng = np.random.default_rng(0)
 
-    def drawn(leaf: Any) -> np.ndarray:
-        return np.asarray(np.where(moves(leaf), rng.normal(size=leaf.shape), 0), leaf.dtype)
-
-    gradient, params = (
-        jax.tree.map(drawn, shapes),
-        jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes),
-    )
+    gradient = jax.tree.map(lambda leaf: np.asarray(rng.normal(size=leaf.shape), leaf.dtype), shapes)
+    params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     more = sent(gradient)
     begin, first = jax.make_jaxpr(optimizer.init, return_shape=True)(params)
 
@@ -82,11 +77,6 @@ def _trial(optimizer: Any, shapes: Params, sent: Callable[[Params], Any]) -> Tri
         return optimizer.update(gradient, state, params, **(more or {}))
 
     return Trial(params, gradient, begin, jax.make_jaxpr(update)(gradient, first, params, more), first, sent)
-
-
-def moves(leaf: Any) -> bool:
-    """Whether an array is of real numbers, which gradients are of."""
-    return bool(jnp.issubdtype(leaf.dtype, jnp.floating))
 
 
 def check_descent(name: str, tried: Trial, like: str) -> None:
@@ -101,7 +91,7 @@ def check_descent(name: str, tried: Trial, like: str) -> None:
     climbing = [
         path
         for path, gradient, one, other in zip(paths, jax.tree.leaves(tried.gradient), there, back)
-        if moves(gradient) and one is not UNKNOWN and other is not UNKNOWN and _climbs(gradient, one, other)
+        if one is not UNKNOWN and other is not UNKNOWN and _climbs(gradient, one, other)
     ]
     if not climbing:
         return

@@ -1,14 +1,15 @@
 """The model, the loss and the metric fit the data: by shapes, by the labels, and tried out on three examples."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_fair.checks import said
 from fedjax_fair.data import FederatedData
-from fedjax_fair.engine.alone import outputs_alone, scores_alone, some_examples, two_and_three
+from fedjax_fair.engine.alone import outputs_alone, scores_alone, some_examples, trained_alone, two_and_three
 from fedjax_fair.engine.behaviour import (
     Tried,
     judges_by_sign,
@@ -19,6 +20,7 @@ from fedjax_fair.engine.behaviour import (
     tells_two,
 )
 from fedjax_fair.engine.checks import check_splits
+from fedjax_fair.engine.forward import forward
 from fedjax_fair.engine.signals import PerExample
 from fedjax_fair.models import Model, losses
 from fedjax_fair.models.stock import is_stock
@@ -38,27 +40,24 @@ def check_fit(
     x, y = jax.eval_shape(lambda: data.take(jnp.zeros((2,), jnp.int32)))
     examples = some_examples(data)
     programs = None if examples is None or is_stock(net) else two_and_three(net, params, data, examples[0])
-    shaped = jax.eval_shape(lambda p, x: net.apply(p, x, None), params, x) if programs is None else programs[0]
-    outputs = _one_array(shaped)
-    _check_classes("loss", loss, outputs, y)
+    outputs = _one_array(forward(net, params, x).outputs if programs is None else programs[0])
+    _check_scores("loss", loss, outputs, y)
     one = y.ndim == 1 and outputs.shape in ((2,), (2, 1))
-    tried = None
+    by_default, tried, drawn, labels = metric is None, None, None, np.asarray(0)
     if examples is not None:
+        if programs is not None:
+            drawn = outputs_alone(*programs[1:], params, examples[0])
+            trained_alone(net, params, data, examples[0])
         labels = np.asarray(data.y)
-        drawn = None if programs is None else outputs_alone(*programs[1:], params, examples[0])
         tried = Tried(loss, outputs, y, drawn, labels.min(), labels.max())
-    given, metric = metric, metric if metric is not None else default_metric(loss, one, tried)
-    _check_classes("metric", metric, outputs, y)
-    for name, function in (("loss", loss), ("metric", metric)):
-        values = jax.eval_shape(function, outputs, y)
-        if getattr(values, "shape", None) != (2,):
-            got = f"shape {values.shape}" if hasattr(values, "shape") else type(values).__name__
-            raise ValueError(f"{name} must return one value per example, [2] for two, got {got}")
-        if examples is not None and tried is not None and not is_named(function, *STOCK):
-            scores_alone(name, function, tried.three(), examples[1], outputs.dtype)
-    if tried is not None:
+    metric = default_metric(loss, one, tried) if metric is None else metric
+    _check_scores("metric", metric, outputs, y)
+    if examples is not None and tried is not None:
+        for name, function in (("loss", loss), ("metric", metric)):
+            if not is_named(function, *STOCK):
+                scores_alone(name, function, tried.three(), examples[1], outputs.dtype)
         check_labels(loss, tried, labels)
-        check_metric(metric, given is None, one, tried, labels)
+        check_metric(metric, by_default, one, tried, labels)
     return metric
 
 
@@ -82,9 +81,8 @@ def default_metric(loss: PerExample, one: bool, tried: Tried | None) -> PerExamp
     return losses.binary_accuracy if one and (tried is None or sign_decides(tried)) else losses.accuracy
 
 
-def _check_classes(
-    argument: str, given: PerExample, outputs: jax.ShapeDtypeStruct, y: jax.ShapeDtypeStruct
-) -> None:
+def _check_scores(argument: str, given: PerExample, outputs: jax.ShapeDtypeStruct, y: jax.ShapeDtypeStruct) -> None:
+    """One value for each of two examples."""
     classifies = outputs.ndim == 2 and y.ndim == 1 and jnp.issubdtype(y.dtype, jnp.integer)
     for name in ("softmax_cross_entropy", "accuracy"):
         if is_named(given, name) and not classifies:
@@ -92,6 +90,16 @@ def _check_classes(
                 f"{name} needs logits [B, C] and integer labels [B], got outputs "
                 f"{outputs.shape} and labels {y.shape} of type {y.dtype}; pass another {argument}="
             )
+    try:
+        values = jax.eval_shape(given, outputs, y)
+    except Exception as error:  # whatever a user's function raises
+        raise ValueError(
+            f"{argument} must take two examples' outputs {outputs.dtype}{list(outputs.shape)} and labels "
+            f"{y.dtype}{list(y.shape)}, got {said(error)}"
+        ) from error
+    if getattr(values, "shape", None) != (2,):
+        got = f"shape {values.shape}" if hasattr(values, "shape") else type(values).__name__
+        raise ValueError(f"{argument} must return one value per example, [2] for two, got {got}")
 
 
 def check_labels(loss: PerExample, tried: Tried, y: np.ndarray) -> None:
@@ -167,10 +175,28 @@ def check_other(
     """
     if any(data is known for known in made_for):
         return
+    check_form(made_for[1], data)
+    first = made_for[1]
+    largest, before = (int(np.asarray(d.validation.size).max()) for d in (data, first))
+    if largest > before:
+        raise ValueError(
+            f"data must have at most {before} validation examples a client, as at first, got {largest}"
+        )
+    check_splits(splits, data)
+    check_fit(net, params, data, loss, metric)
+
+
+def check_form(first: FederatedData, data: FederatedData) -> None:
+    """As far as it is known of data that may be traced: the clients, their sizes, and the form of an example.
+
+    Raises:
+      ValueError: they are not those of ``first``.
+    """
     if not isinstance(data, FederatedData):
         raise ValueError(f"data must be a FederatedData, such as ff.data.synthetic(), got {type(data).__name__}")
-    first = made_for[1]
-    if not np.array_equal(data.sizes, first.sizes):
+    known = not any(isinstance(d.train.size, jax.core.Tracer) for d in (data, first))
+    shapes = [(d.train.size.shape, d.train.rows.shape) for d in (data, first)]
+    if shapes[0] != shapes[1] or (known and not np.array_equal(data.sizes, first.sizes)):
         raise ValueError("data must have the clients and the sizes that the simulation is made for, got others")
     mine, wanted = (
         str(
@@ -184,10 +210,13 @@ def check_other(
         raise ValueError(
             f"data must have examples of the form that the simulation is made for, {wanted}, got {mine}"
         )
-    largest, before = (int(np.asarray(d.validation.size).max()) for d in (data, first))
-    if largest > before:
-        raise ValueError(
-            f"data must have at most {before} validation examples a client, as at first, got {largest}"
-        )
-    check_splits(splits, data)
-    check_fit(net, params, data, loss, metric)
+
+
+def of_this_form(first: FederatedData, step: Callable[..., Any]) -> Callable[..., Any]:
+    """A round that refuses, when it is traced, data of another form: gathers beyond an array's end are silent."""
+
+    def checked(state: Any, data: FederatedData) -> Any:
+        check_form(first, data)
+        return step(state, data)
+
+    return checked

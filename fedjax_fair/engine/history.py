@@ -57,7 +57,8 @@ class History(NamedTuple):
     def to_pandas(self) -> Any:
         """A data frame with a row per evaluation, split and client; needs ``pip install 'fedjax-fair[pandas]'``.
 
-        Columns: ``round``, ``split``, ``client``, ``accuracy`` (in [0, 1]) and ``loss``.
+        Columns: ``round``, ``split``, ``client``, ``accuracy`` (in [0, 1], or as ``metric`` says), ``loss`` and
+        ``failed``, as the property of that name has it, of each split.
 
         Raises:
           ValueError: pandas is not installed.
@@ -75,6 +76,7 @@ class History(NamedTuple):
                 "client": np.tile(np.arange(clients), evaluations),
                 "accuracy": np.ravel(accuracy),
                 "loss": np.ravel(loss),
+                "failed": np.ravel(failed(self, split)),
             }
             frames.append(pandas.DataFrame(columns))
         return pandas.concat(frames, ignore_index=True)

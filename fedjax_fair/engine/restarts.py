@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_fair.checks import said
 from fedjax_fair.engine.descent import Trial, check_descent, trial
 from fedjax_fair.local.sgd import LocalSGD
-from fedjax_fair.numerics.partial_evaluation import UNKNOWN
+from fedjax_fair.numerics.by_numpy import UNKNOWN
 from fedjax_fair.types import Params
 
 GATHERING = ("MultiStepsState", "ApplyEvery", "ApplyEveryState")
@@ -22,6 +23,7 @@ SCHEDULED = (
     "InjectStatefulHyperparamsState",
     "ConditionallyTransformState",
     "MaybeUpdateState",
+    "AddNoiseState",
 )
 """optax's states whose count a user's function turns into a number. Others' corrects a bias, as Adam's: a round may
 well begin anew with it."""
@@ -39,8 +41,9 @@ def check_local(train: Any, shapes: Params, sizes: np.ndarray) -> None:
     try:
         tried = trial(train.optimizer, shapes)
     except Exception as error:  # whatever an optimiser raises that wants more, such as the loss (value=)
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(f"optimizer must take the model's gradient, its state and params, got {said}") from error
+        raise ValueError(
+            f"optimizer must take the model's gradient, its state and params, got {said(error)}"
+        ) from error
     check_descent("optimizer", tried, "optax.sgd(.1)")
     flags = list(counters(tried.state))
     names = sorted({name for name in flags if name})

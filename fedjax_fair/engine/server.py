@@ -5,6 +5,7 @@ from typing import Any
 import optax
 
 from fedjax_fair.data import FederatedData
+from fedjax_fair.engine.checks import checking
 from fedjax_fair.engine.descent import check_server
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.models.metric import check_accuracy
@@ -33,8 +34,9 @@ def server_of(
 def signals_read(
     method: Method, server: Any, selector: Selector, data: FederatedData, shapes: Params, metric: Metric
 ) -> tuple[str, ...]:
-    """What the rule, the server's optimiser and the selector read of the report; ValueError where data lack it."""
-    listening = method._replace(transform=server)
+    """What the rule, the server's optimiser and the selector read of the report; ValueError where data lack it, or
+    the rule does not answer as it should."""
+    listening = method._replace(transform=server, aggregator=checking(method.aggregator, selector.cohort))
     read = reads(listening, selector, n_clients=data.n_clients, cohort=selector.cohort, params=shapes)
     if "accuracy" in read and not data.validation.rows.shape[0]:
         raise ValueError("accuracy is read, but the data has no validation split: give split a second share")

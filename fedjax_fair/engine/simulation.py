@@ -17,7 +17,7 @@ from fedjax_fair.engine.alone import check_objective
 from fedjax_fair.engine.blocks import choose_block, choose_interleaved
 from fedjax_fair.engine.components import Components
 from fedjax_fair.engine.devices import as_mesh, everywhere, part, replicate
-from fedjax_fair.engine.fit import check_fit, check_other, check_parameters
+from fedjax_fair.engine.fit import check_fit, check_other, check_parameters, of_this_form
 from fedjax_fair.engine.memory import check_memory, first_memory
 from fedjax_fair.engine.personal import FineTune, judged_alone, names_of, owners
 from fedjax_fair.engine.restarts import check_local
@@ -131,9 +131,10 @@ def simulation(
     kind = as_metric(metric, loss)[0] if kind is None else kind
     check_objective(local_loss, within(train), shapes, data.sizes)
     check_local(within(train), shapes, data.sizes)
+    if method.memory is None:
+        checks.check_trainer(train, local_loss, shapes, data)
     check_memory(method, shapes, data.n_clients, mesh)
     say([remark] if (remark := getattr(method.aggregator.weigh, "remark", "")) else [])
-    checks.check_weigh(method.aggregator, data.n_clients, selector.cohort, shapes, method.memory)
     server = server_of(method, server_optimizer, data, selector, shapes)
     count = part(selector.cohort, mesh)
     block = choose_block(client_block, count, shapes, data.sizes)
@@ -158,8 +159,6 @@ def simulation(
         memory=method.memory,
         mesh=mesh,
     )
-
-    step = functools.partial(play_round, parts)
     scores = scoring(net, metric, loss)
     own = owners(
         evaluate, method.memory, lambda tune: local_work(net, Method(method.aggregator), tune, loss), data.sizes
@@ -167,9 +166,11 @@ def simulation(
     judge = judged_alone(scores, own, eval_batch, mesh)
     evaluation = everywhere(evaluator(scores, names, eval_batch, mesh, judge), mesh)
     placed = replicate(data, mesh)
+    init = initializer(net, example, method, server, selector, data, mesh)
+    checks.check_deploy(deploy, init, shapes)
     return Simulation(
-        initializer(net, example, method, server, selector, data, mesh),
-        computing(precision, everywhere(step, mesh)),
+        init,
+        computing(precision, of_this_form(placed, everywhere(functools.partial(play_round, parts), mesh))),
         computing(precision, evaluation),
         deploy or _last_iterate,
         placed,

@@ -49,18 +49,49 @@ def from_linen(module: nn.Module) -> Model:
         return variables.get("params", {})
 
     def apply(params: Params, x: Any, key: Key | None) -> Array:
-        rngs = None if key is None else {"dropout": key}
+        rngs, missed = None if key is None else {"dropout": key}, set[str]()
         try:
-            return module.apply({"params": params}, x, rngs=rngs, **mode(key is not None))  # type: ignore
+            with nn.intercept_methods(_noting(missed)):
+                outputs = module.apply({"params": params}, x, rngs=rngs, **mode(key is not None))  # type: ignore
         except InvalidRngError as error:
             when = "an evaluation, which has no key" if key is None else "training, which has a key for dropout"
             raise ValueError(
                 f'model must draw random numbers from the rng collection "dropout", and in training only, got '
                 f"{_collection(error)} in {when}"
             ) from error
+        if key is not None and missed:
+            raise ValueError(
+                f'model must draw random numbers from the rng collection "dropout" alone, got has_rng of '
+                f"{', '.join(sorted(missed))}, which would be False also in training"
+            )
+        return outputs  # type: ignore[return-value]
 
     apply.module = module  # type: ignore[attr-defined]
     return Model(init, apply)
+
+
+class _Noting(dict):
+    """A scope's keys by collection, which notes for what others it is asked: ``has_rng`` asks so."""
+
+    def __init__(self, keys: Any, missed: set[str]):
+        super().__init__(keys)
+        self.missed = missed
+
+    def __contains__(self, name: object) -> bool:
+        found = super().__contains__(name)
+        if not found and name != "params":
+            self.missed.add(str(name))
+        return found
+
+
+def _noting(missed: set[str]) -> Callable[..., Any]:
+    def intercept(method: Callable, args: Any, kwargs: Any, context: Any) -> Any:
+        scope = context.module.scope
+        if scope is not None and not isinstance(scope.rngs, _Noting):
+            scope.rngs = _Noting(scope.rngs, missed)
+        return method(*args, **kwargs)
+
+    return intercept
 
 
 def _check_layer(layer: Any) -> None:

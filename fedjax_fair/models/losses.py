@@ -4,13 +4,26 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
+from jax.typing import ArrayLike
+
+
+def softmax_cross_entropy(logits: ArrayLike, y: ArrayLike) -> Array:
+    """``-log softmax(logits)[y]`` in nats; logits [B, C], integer labels y [B] from 0 to C - 1.
+
+    Raises:
+      ValueError: a label for which there is no output; where labels are traced, such a loss is NaN.
+    """
+    logits, y = jnp.asarray(logits), jnp.asarray(y)
+    _check_labels("softmax_cross_entropy", y, logits.shape[-1] - 1)
+    return _softmax_cross_entropy(logits, y)
 
 
 @jax.custom_jvp
-def softmax_cross_entropy(logits: Array, y: Array) -> Array:
-    """``-log softmax(logits)[y]`` in nats; logits [B, C], integer labels y [B].
+def _softmax_cross_entropy(logits: Array, y: Array) -> Array:
+    """The same of arrays.
 
     Label and derivative (softmax minus the label's unit vector) are picked by comparison: in the inner loop of a
     small model the gather and the scatter of the usual form cost as much as the products.
@@ -29,7 +42,8 @@ def _parts(logits: Array, y: Array) -> tuple[Array, Array]:
     label = jnp.arange(logits.shape[0])[:, None] == y[None, :]
     e = jnp.exp(shifted)
     total = e.sum(axis=0, keepdims=True)
-    loss = jnp.log(total[0]) - jnp.where(label, shifted, 0).sum(axis=0)
+    known = jnp.where((y >= 0) & (y < logits.shape[0]), 0, jnp.nan).astype(e.dtype)
+    loss = jnp.log(total[0]) - jnp.where(label, shifted, 0).sum(axis=0) + known
     gradient = e / total - label.astype(e.dtype)
     return loss, _apart(gradient).T
 
@@ -39,7 +53,7 @@ def _apart(value: Array) -> Array:
     return jax.lax.optimization_barrier(value) if jax.default_backend() == "cpu" else value
 
 
-@softmax_cross_entropy.defjvp
+@_softmax_cross_entropy.defjvp
 def _softmax_cross_entropy_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     logits, y = primals
     _, gradient = _parts(logits, y)
@@ -51,6 +65,7 @@ def _softmax_cross_entropy_jvp(primals: tuple, tangents: tuple) -> tuple[Array, 
 
 def sigmoid_cross_entropy(logits: Array, y: Array) -> Array:
     """Binary cross-entropy in nats; logits [B] or [B, 1], labels y [B] in {0, 1}."""
+    _check_labels("sigmoid_cross_entropy", y, 1)
     logits = _fitting("sigmoid_cross_entropy", logits, y)
     return optax.sigmoid_binary_cross_entropy(logits, y.astype(logits.dtype))
 
@@ -75,8 +90,18 @@ def binary_accuracy(logits: Array, y: Array) -> Array:
 
     A NaN is an error, whatever the label: it is not above 0, and would pass for a 0.
     """
+    _check_labels("binary_accuracy", y, 1)
     logits = _fitting("binary_accuracy", logits, y)
     return (((logits > 0) == (y > 0)) & ~jnp.isnan(logits)).astype(logits.dtype)
+
+
+def _check_labels(name: str, y: ArrayLike, highest: int) -> None:
+    """ValueError for labels below 0 or above the highest; those that are traced are not known."""
+    if isinstance(y, jax.core.Tracer) or not np.size(y):
+        return
+    low, high = np.asarray(y).min(), np.asarray(y).max()
+    if not (low >= 0 and high <= highest):
+        raise ValueError(f"{name} needs labels from 0 to {highest}, got {low} to {high}")
 
 
 def _fitting(name: str, outputs: Array, y: Array) -> Array:

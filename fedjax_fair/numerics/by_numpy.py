@@ -1,10 +1,12 @@
-"""A traced program, evaluated by NumPy: for a check of two or three examples, which is not worth a compilation.
+"""A traced program, evaluated by NumPy as far as it is known: what depends on a tracer is ``UNKNOWN``.
 
-The common operations are NumPy's own; any other, such as a loop or a convolution, is JAX's, called as it stands.
-Floats of less than 32 bits are computed in float32.
+For checks of a few numbers before anything runs: XLA would compile each of a hundred operations for some
+milliseconds, and under a trace (a sweep's) would compute nothing at all. The common operations are NumPy's own; any
+other is JAX's, called as it stands. Floats of less than 32 bits are computed in float32. Random bits are the same
+in every call, whatever the key: so two calls have the same noise.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -15,14 +17,21 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from fedjax_fair.numerics.numpy_operations import OPERATIONS, wider
 
 
+class Unknown:
+    """A value that depends on a tracer."""
+
+
+UNKNOWN = Unknown()
+
+
 def evaluate(program: ClosedJaxpr, *inputs: Any) -> list[Any]:
-    """The program's outputs, flat, for its flat inputs: NumPy arrays, or JAX's where NumPy has no such type."""
-    with np.errstate(all="ignore"):
+    """The program's outputs, flat, for its flat inputs: NumPy arrays, or ``UNKNOWN``."""
+    with np.errstate(all="ignore"), jax.ensure_compile_time_eval():
         return _run(program.jaxpr, program.consts, inputs)
 
 
 def by_jax(program: ClosedJaxpr, *inputs: Any) -> list[Any]:
-    """The same, all of it by JAX."""
+    """The same, all of it by JAX, of a program that is concrete; random bits are those of the keys."""
     given = [jnp.asarray(value, var.aval.dtype) for value, var in zip(inputs, program.jaxpr.invars)]
     return [_wide(value) for value in jaxpr_as_fun(program)(*given)]
 
@@ -60,15 +69,22 @@ def _step(step: Any, values: list[Any]) -> list[Any]:
         if name in CALLS and inner is not None:
             program = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
             return _run(program.jaxpr, program.consts, values)
+    if name == "cond" and values[0] is not UNKNOWN:
+        taken = settings["branches"][int(np.clip(values[0], 0, len(settings["branches"]) - 1))]
+        return _run(taken.jaxpr, taken.consts, values[1:])
+    if any(value is UNKNOWN for value in values):
+        return [UNKNOWN] * len(step.outvars)
+    if name.startswith(("random_", "threefry")) or any(_is_key(var.aval) for var in step.outvars):
+        return [_drawn(var.aval) for var in step.outvars]
     try:
-        if name in LOOPS:
-            return LOOPS[name](values, **settings)
-        if name in OPERATIONS and all(isinstance(value, np.ndarray | np.generic) for value in values):
+        if name == "scan":
+            return _scan(values, **settings)
+        if name in OPERATIONS:
             made = OPERATIONS[name](*values, **settings)
             made = made if isinstance(made, list) else [made]
             return [np.asarray(value, wider(var.aval.dtype)) for value, var in zip(made, step.outvars)]
     except (NotImplementedError, TypeError, ValueError):
-        pass  # settings that are not known here, or keys of random numbers
+        pass  # settings that are not known here
     return _by_jax(step, values)
 
 
@@ -92,13 +108,19 @@ def _scan(values: list[Any], *, jaxpr: Any, length: int, reverse: bool, **settin
         done = _run(jaxpr.jaxpr, jaxpr.consts, [*values[:consts], *carry, *now])
         carry = done[: len(carry)]
         made.append(done[len(carry) :])
-    stacked = [np.stack(each) for each in zip(*(made[::-1] if reverse else made))]
-    return [*carry, *stacked]
+    rows = list(zip(*(made[::-1] if reverse else made)))
+    return [*carry, *(UNKNOWN if any(row is UNKNOWN for row in each) else np.stack(each) for each in rows)]
 
 
-def _cond(values: list[Any], *, branches: Any, **_: Any) -> list[Any]:
-    taken = branches[int(np.clip(values[0], 0, len(branches) - 1))]
-    return _run(taken.jaxpr, taken.consts, values[1:])
+def _drawn(aval: Any) -> np.ndarray:
+    """Bits; of a key nothing but its shape, for nobody reads it."""
+    if _is_key(aval):
+        return np.zeros(aval.shape)
+    return np.random.default_rng(0).integers(0, np.iinfo(aval.dtype).max, aval.shape, aval.dtype)
+
+
+def _is_key(aval: Any) -> bool:
+    return jnp.issubdtype(getattr(aval, "dtype", np.float32), jax.dtypes.extended)
 
 
 def _type_of(atom: Any) -> Any:
@@ -106,14 +128,15 @@ def _type_of(atom: Any) -> Any:
 
 
 def _wide(value: Any) -> Any:
-    """As NumPy can compute with it; keys of random numbers stay JAX's."""
-    if jnp.issubdtype(getattr(value, "dtype", np.float32), jax.dtypes.extended):
+    """As NumPy can compute with it."""
+    if isinstance(value, jax.core.Tracer):
+        return UNKNOWN
+    if value is UNKNOWN or _is_key(value):
         return value
     value = np.asarray(value)
     return value.astype(wider(value.dtype), copy=False)
 
 
-LOOPS: dict[str, Callable[..., list[Any]]] = {"scan": _scan, "cond": _cond}
 CALLS = frozenset(
     [
         "jit",

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 
 
 def wider(dtype: Any) -> Any:
@@ -136,6 +137,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = dict(_arithmetic()) | {
     "div": _plain(_quotient),
     "logistic": _plain(lambda x: np.where(x > 0, 1, np.exp(-np.abs(x))) / (1 + np.exp(-np.abs(x)))),
     "rsqrt": _plain(lambda x: 1 / np.sqrt(x)),
+    "erf_inv": _plain(scipy.special.erfinv),
+    "erf": _plain(scipy.special.erf),
     "integer_pow": lambda x, *, y: x**y,
     "reduce_and": _over(np.all),
     "reduce_or": _over(np.any),

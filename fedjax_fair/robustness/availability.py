@@ -99,8 +99,8 @@ def by_label(data: FederatedData, label: int, without: float, only: float) -> Av
       only: of a client with no other example.
 
     Raises:
-      ValueError: a probability outside [0, 1], a label that is not a whole number from 0, or data without one class
-        label per example (several labels each, or targets).
+      ValueError: a probability outside [0, 1], a label that is not a whole number from 0 or that nobody trains on,
+        or data without one class label per example (several labels each, or targets).
     """
     check_count("label", label, low=0)
     check_range("without", without, 0, 1)
@@ -110,6 +110,8 @@ def by_label(data: FederatedData, label: int, without: float, only: float) -> Av
         raise ValueError(
             f"by_label needs data with one class label per example, y i32[E], got {y.dtype}{list(y.shape)}"
         )
+    if not (y[np.asarray(data.train.rows)] == label).any():
+        raise ValueError(f"label must be one that some client trains on, got {label}")
     hits = y[np.asarray(data.train.rows)] == label
     share = np.bincount(np.asarray(data.train.owner), hits, data.n_clients) / data.sizes
     return bernoulli(np.interp(share, [0, 1], [without, only]))

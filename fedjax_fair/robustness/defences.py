@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from fedjax_fair.checks import check_range
+from fedjax_fair.checks import check_range, said
 from fedjax_fair.reads import toy_report
 from fedjax_fair.types import Aggregator, Key, Memory, Method, Params, Report, State, as_method, marked
 
@@ -195,7 +195,12 @@ def check_descends(server: Any, params: Params, cohort: int, memory: Memory | No
         return moved
 
     report = jax.eval_shape(lambda p: toy_report(cohort, p, memory), params)
-    jax.eval_shape(trace, report, params, jax.random.key(0))
+    try:
+        jax.eval_shape(trace, report, params, jax.random.key(0))
+    except TypeError as error:  # one that wants more, such as the loss (value=)
+        raise ValueError(
+            f"server_optimizer must take the aggregate, its state and params, got {said(error)}"
+        ) from error
 
 
 def is_among(tree: Params, trees: list[Params]) -> bool:

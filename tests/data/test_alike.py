@@ -31,7 +31,7 @@ def test_all_have_the_same_shapes_and_every_client_its_own_examples():
 
 def test_rows_that_were_added_are_nobodys():
     padded = alike([SMALL, LARGE]).each[1]
-    assert (np.asarray(padded.train.owner) == 3).sum() == 2
+    assert (np.asarray(padded.train.owner) == 3).sum() == 4
 
 
 def test_the_largest_has_of_every_client_the_most():

@@ -9,7 +9,7 @@ from toy import simulation
 
 import fedjax_fair as ff
 from fedjax_fair.engine.descent import check_descent, check_server, trial
-from fedjax_fair.numerics.partial_evaluation import UNKNOWN, evaluate
+from fedjax_fair.numerics.by_numpy import UNKNOWN, evaluate
 from fedjax_fair.types import Method
 
 SHAPES = {
@@ -166,12 +166,12 @@ def test_a_program_played_with_numpy_is_jaxs():
 
     args = np.linspace(-1, 2, 4, dtype=np.float32), np.int32(3), np.float32(2)
     closed = jax.make_jaxpr(program)(*args)
-    for got, right in zip(evaluate(closed, args), program(*map(jnp.asarray, args)), strict=True):
+    for got, right in zip(evaluate(closed, *args), program(*map(jnp.asarray, args)), strict=True):
         np.testing.assert_allclose(got, right, rtol=1e-6)
         assert np.asarray(got).dtype == right.dtype
 
     def traced(y):
-        known = [out is not UNKNOWN for out in evaluate(closed, [*args[:2], y])]
+        known = [out is not UNKNOWN for out in evaluate(closed, *args[:2], y)]
         assert known == [True] * 4 + [False] * 2
         return y
 
@@ -180,6 +180,6 @@ def test_a_program_played_with_numpy_is_jaxs():
 
 def test_random_numbers_are_made_without_a_key_and_are_about_normal():
     closed = jax.make_jaxpr(lambda: jax.random.normal(jax.random.split(jax.random.key(0))[1], (500,)))()
-    (drawn,) = evaluate(closed, [])
+    (drawn,) = evaluate(closed)
     assert abs(np.mean(drawn)) < 0.2
     assert 0.8 < np.std(drawn) < 1.2

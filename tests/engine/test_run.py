@@ -307,7 +307,7 @@ def test_a_run_in_double_precision(model):
 def test_a_history_is_a_data_frame_in_one_call(whole, monkeypatch):
     _, history = whole
     frame = history.to_pandas()
-    assert [*frame.columns] == ["round", "split", "client", "accuracy", "loss"]
+    assert [*frame.columns] == ["round", "split", "client", "accuracy", "loss", "failed"]
     assert len(frame) == 2 * len(history.rounds) * len(SIZES)
     one = frame[(frame["round"] == 4) & (frame["split"] == "test") & (frame["client"] == 3)]
     assert one["accuracy"].item() == history.scores["test"].accuracy[1, 3]

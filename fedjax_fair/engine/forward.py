@@ -1,0 +1,51 @@
+"""A model's forward pass, traced but not computed: the form of its outputs, and the operations in it."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+from jax.extend.core import Jaxpr
+
+from fedjax_fair.local.transposed import programs
+from fedjax_fair.models import Model
+from fedjax_fair.models.flax_modules import from_linen
+from fedjax_fair.models.stock import is_stock
+from fedjax_fair.types import Params
+
+
+class Forward(NamedTuple):
+    """What a trace of a model for two examples shows."""
+
+    outputs: Any
+    """Their form, [2, ...]."""
+    operations: frozenset[str]
+    """The names of JAX's operations, those inside loops included."""
+
+
+def forward(net: Model, params: Params, x: Any) -> Forward:
+    """A model in evaluation, for parameters and inputs ``x`` [B, ...] given by their shapes."""
+    two = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape[1:]), leaf.dtype), x)
+    if not is_stock(net):
+        return _traced(net, params, two)
+    leaves, tree = jax.tree.flatten((params, two))
+    return _of_stock(net.apply.module, tree, *((leaf.shape, leaf.dtype) for leaf in leaves))  # type: ignore
+
+
+@lru_cache(maxsize=64)
+def _of_stock(module: Any, tree: Any, *leaves: Any) -> Forward:
+    """Equal modules have equal programs, which a user's, reading what may change, need not have."""
+    params, x = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
+    return _traced(from_linen(module), params, x)
+
+
+def _traced(net: Model, params: Params, x: Any) -> Forward:
+    program, outputs = jax.make_jaxpr(lambda p, x: net.apply(p, x, None), return_shape=True)(params, x)
+    return Forward(outputs, frozenset(_operations(program.jaxpr)))
+
+
+def _operations(program: Jaxpr) -> Iterator[str]:
+    for step in program.eqns:
+        yield step.primitive.name
+        for inner in programs(step):
+            yield from _operations(inner.jaxpr)
