@@ -110,4 +110,5 @@ def _share_of(size: np.ndarray, share: float, most: np.ndarray) -> np.ndarray:
 def table(rows: np.ndarray, owner: np.ndarray, n_clients: int) -> Split:
     """Complete the table of a split from its rows and their owners."""
     size = np.bincount(owner, minlength=n_clients)
-    return Split(*(jnp.array(part, jnp.int32) for part in (rows, np.cumsum(size) - size, size, owner)))
+    parts = (np.asarray(part, np.int32) for part in (rows, np.cumsum(size) - size, size, owner))
+    return Split(*map(jnp.asarray, parts))  # a cast by JAX would be compiled for every length

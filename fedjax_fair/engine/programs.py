@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedjax_fair.checks import check_count
@@ -66,14 +67,14 @@ def program_of(
     owners, sim = [i for i, _ in members for _ in keys], build(**members[0][1])
     width = _width(side_by_side, sim, part(len(owners), mesh))
     values = {name: [point[name] for _, point in members] for name in swept}
-    slots = jnp.arange(len(owners) if mesh is None else part(len(owners), mesh) * mesh.size)
-    runs = jnp.minimum(slots, len(owners) - 1)
+    slots = np.arange(len(owners) if mesh is None else part(len(owners), mesh) * mesh.size)
+    runs = np.minimum(slots, len(owners) - 1)
     return Program(
         name=label(dict(static)),
         sim=sim,
         values=values,
         numbers={name: _numbers(mine, runs // len(keys)) for name, mine in values.items()},
-        keys=keys[runs % len(keys)],
+        keys=keys if len(keys) == len(runs) else keys[runs % len(keys)],
         owners=owners,
         call={
             "build": build,
@@ -89,6 +90,8 @@ def program_of(
 def _numbers(values: list[float], points: Any) -> Any:
     """``values[points]``, weakly typed as Python's own numbers are: an array of float32 would make a bfloat16
     optimiser's state float32."""
+    if all(isinstance(value, int) for value in values):  # which rule it is
+        return jnp.asarray(np.array(values, np.int32)[points])
     numbers = jnp.full(points.shape, values[0])
     for point, value in enumerate(values):
         numbers = jnp.where(points == point, value, numbers)

@@ -63,7 +63,7 @@ def paired(values: ArrayLike, baseline: ArrayLike, confidence: float = 0.95, pow
     differences = mine - others
     if not np.isfinite(differences).all():
         return Difference(*[float("nan")] * 5)
-    from scipy import stats
+    from scipy import special
 
     count, mean, std = len(differences), float(differences.mean()), float(differences.std(ddof=1))
     rounding = ROUNDING * max(np.abs(mine).max(), np.abs(others).max())
@@ -71,21 +71,21 @@ def paired(values: ArrayLike, baseline: ArrayLike, confidence: float = 0.95, pow
         nothing = abs(mean) <= rounding
         return Difference(0.0, 0.0, 0.0, 1.0, 0.0) if nothing else Difference(mean, *[float("nan")] * 4)
     error = std / np.sqrt(count)
-    reach = float(stats.t.ppf((1 + confidence) / 2, count - 1) * error)
-    p = float(2 * stats.t.sf(abs(mean) / error, count - 1))
+    reach = float(special.stdtrit(count - 1, (1 + confidence) / 2) * error)
+    p = float(2 * special.stdtr(count - 1, -abs(mean) / error))
     return Difference(mean, mean - reach, mean + reach, p, float(error * _shift(count, 1 - confidence, power)))
 
 
 @functools.cache
 def _shift(count: int, level: float, power: float) -> float:
     """The non-centrality at which the two-sided t-test of ``level`` has this power."""
-    from scipy import optimize, stats
+    from scipy import optimize, special
 
-    bound = stats.t.ppf(1 - level / 2, count - 1)
+    bound = float(special.stdtrit(count - 1, 1 - level / 2))
 
     def missing(shift: float) -> float:
         # The other tail, below 1e-3 at any power worth asking for, is left out: SciPy's is NaN far from 0.
-        return stats.nct.sf(bound, count - 1, shift) - power
+        return float(1 - special.nctdtr(count - 1, shift, bound) - power)
 
     highest = bound + 1.0
     while missing(highest) < 0:

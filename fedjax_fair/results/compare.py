@@ -140,7 +140,7 @@ def compare(
     named = {rule: numbered([label(point) for point in points[rule]]) for rule in tuned}
     if references and grids[baseline]:
         found += do([references_work(first[chosen[baseline]], build, alikes, course)], course)
-    return Comparison(
+    comparison = Comparison(
         runs={rule: histories[rule][chosen[rule]] for rule in rules},
         baseline=baseline,
         split=split,
@@ -158,6 +158,7 @@ def compare(
         references=found[1] if references else {},
         clients=who,
     )
+    return comparison._replace(values=comparison.measures())
 
 
 def _choose(

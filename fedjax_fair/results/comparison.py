@@ -60,6 +60,8 @@ class Comparison(NamedTuple):
     """"local", every client trained alone and scored on its own examples, and "pooled"; empty without them."""
     clients: np.ndarray | None
     """bool[N]: the clients to judge by; None for all."""
+    values: dict[str, dict[str, np.ndarray]] | None = None
+    """What :meth:`measures` gives, where it is known already."""
 
     def __repr__(self) -> str:
         return self.table()
@@ -76,6 +78,8 @@ class Comparison(NamedTuple):
         With references, "better_off" is the share of clients, in per cent, whom the rule's model serves better than
         the one that each trains alone; ties count half.
         """
+        if self.values is not None:
+            return self.values
         found = {rule: self._measured(histories) for rule, histories in {**self.runs, **self.references}.items()}
         for rule, histories in {**self.runs, **self.references}.items() if self.references else ():
             pairs = zip(histories, self.references["local"])
@@ -129,12 +133,13 @@ class Comparison(NamedTuple):
         return "\n".join([*lines, *([""] if noted else []), *(f"- {note}" for note in noted)])
 
     def _differences(self, metric: Metric, heads: dict[str, str]) -> list[str]:
+        differences = self.differences()
         rows = [
             [rule, *(_interval(of[measure], *digits_of(measure, metric)) for measure in MEASURES)]
-            for rule, of in self.differences().items()
+            for rule, of in differences.items()
         ]
         text = "Paired differences by replicate, with 95 % intervals; * p < .05 after Holm over the rules."
-        least = max(of["accuracy"].difference.detectable for of in self.differences().values())
+        least = max(of["accuracy"].difference.detectable for of in differences.values())
         if np.isfinite(least):
             digits, form = digits_of("accuracy", metric)
             text += f" A difference in {metric.name} of {least:.{digits}{form}} would show four times in five."
@@ -211,13 +216,12 @@ def measured(
 ) -> dict[str, np.ndarray]:
     """``{measure: f64[R]}``: each the mean over the last evaluations of the measure; NaN for a run that failed."""
     check_choice("split", split, histories[0].scores)
-    found: dict[str, list[float]] = {measure: [] for measure in MEASURES}
-    for history in (of_clients(each, clients) for each in histories):
-        accuracy, counts = np.asarray(history.scores[split].accuracy), judged(history, split)
-        row = metrics.summary(accuracy[-last:], metric=history.metric, where=counts[-last:])
-        for measure, of in found.items():
-            of.append(float("nan") if outcome(history, split).lost else float(np.mean(row[measure])))
-    return {measure: np.array(of) for measure, of in found.items()}
+    mine = [of_clients(history, clients) for history in histories]
+    accuracy = np.stack([np.asarray(history.scores[split].accuracy)[-last:] for history in mine])
+    counts = np.stack([judged(history, split)[-last:] for history in mine])
+    lost = np.array([outcome(history, split).lost for history in mine])
+    rows = metrics.summary(accuracy, metric=mine[0].metric, where=counts)  # f[R, last]
+    return {measure: np.where(lost, np.nan, np.asarray(rows[measure], float).mean(1)) for measure in MEASURES}
 
 
 def _folded(sentences: list[str]) -> list[str]:

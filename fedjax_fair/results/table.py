@@ -58,19 +58,34 @@ def summarize(
     ``clients``, bool[N], are the ones to judge by, such as the honest; all by default. ``split`` is the histories'
     first by default.
     """
-    per_seed = []
-    for history in histories:
-        name = split or next(iter(history.scores))
-        who = slice(None) if clients is None else np.asarray(clients)
-        ended, metric = outcome(history, name, who), named_metric(history.metric)
-        accuracy, loss = (np.asarray(a)[-1, who] for a in history.scores[name])
-        row = metrics.summary(accuracy, loss=loss, metric=metric, where=ended.counts)
-        if ended.lost:
-            row = {key: np.nan if key in metrics.SUMMARY else value for key, value in row.items()}
-        cost = {"downloads": history.downloads.mean(), "evaluations": history.evaluations.mean()}  # a round
-        found = {"left_out": (~history.active).sum()} | cost | {"failed": ended.failed}
-        per_seed.append(row | found)
-    return {key: np.array([float(row[key]) for row in per_seed]) for key in per_seed[0]}
+    name = split or next(iter(histories[0].scores))
+    who = slice(None) if clients is None else np.asarray(clients)
+    ended = [outcome(history, name, who) for history in histories]
+    lasts = [[np.asarray(part)[-1, who] for part in history.scores[name]] for history in histories]
+    rows: dict[str, list[float]] = {}
+    for together in _of_one_size([o.counts for o in ended]):  # mostly all: a summary is compiled for each form
+        accuracy, loss = (np.stack([lasts[i][part] for i in together]) for part in (0, 1))
+        where = np.stack([ended[i].counts for i in together])
+        row = metrics.summary(accuracy, loss=loss, metric=named_metric(histories[0].metric), where=where)
+        for key, values in row.items():
+            of = rows.setdefault(key, [np.nan] * len(histories))
+            for i, value in zip(together, np.asarray(values, float)):
+                of[i] = np.nan if ended[i].lost and key in metrics.SUMMARY else value
+    counts: dict[str, list[float]] = {
+        "left_out": [(~history.active).sum() for history in histories],
+        "downloads": [history.downloads.mean() for history in histories],  # a round
+        "evaluations": [history.evaluations.mean() for history in histories],
+        "failed": [o.failed for o in ended],
+    }
+    return {key: np.array(values, float) for key, values in (rows | counts).items()}
+
+
+def _of_one_size(arrays: list[np.ndarray]) -> list[list[int]]:
+    """The places of those that can be stacked."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for i, array in enumerate(arrays):
+        found.setdefault(array.shape, []).append(i)
+    return [*found.values()]
 
 
 def table(
