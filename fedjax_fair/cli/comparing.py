@@ -59,7 +59,8 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
     fixed = experiment.data_seed is not None
     first = dataclasses.replace(experiment, data_seed=experiment.data_seed if fixed else 0)
     ground = lay_ground(first, list(entries.values()))
-    splits = (first.evaluate, "validation") if experiment.tune else (first.evaluate,)
+    judge = "validation" + "".join(first.evaluate.partition("@")[1:])
+    splits = (first.evaluate, judge) if experiment.tune else (first.evaluate,)
 
     def build(made: Any, data: FederatedData, lr: Any = first.lr) -> Simulation:
         rule = rule_of_pair(made)

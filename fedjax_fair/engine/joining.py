@@ -75,7 +75,15 @@ def group(
             variants.append([run.variant])
             members.append([i])
             sims.append(_ready(run, made) or alone(run, build, data))
-    return [_group(runs, mine, theirs, build, data) for mine, theirs in zip(members, variants)]
+    found = []
+    for mine, theirs, sim in zip(members, variants, sims):
+        joined = _group(runs, mine, theirs, build, data)
+        if len(theirs) == 1 or _same_but_rule(joined.build(**joined.points[0]), sim):
+            found.append(joined)
+        else:  # build asks which rule it is given, and makes something else of one that stands for several
+            apart = [[i for i in mine if runs[i].variant == variant] for variant in theirs]
+            found += [_group(runs, own, [variant], build, data) for own, variant in zip(apart, theirs)]
+    return found
 
 
 def _ready(run: Run, made: Mapping[str, Simulation]) -> Simulation | None:
@@ -100,7 +108,11 @@ def _share(one: Simulation, other: Simulation) -> bool:
     plain = [as_method(sim.arguments["aggregator"])._replace(aggregator=None) for sim in (one, other)]  # type: ignore
     if any(part is not None for method in plain for part in method):
         return False
-    mine, theirs = ({k: v for k, v in sim.arguments.items() if k != "aggregator"} for sim in (one, other))  # type: ignore
+    return _same_but_rule(one, other)
+
+
+def _same_but_rule(one: Simulation, other: Simulation) -> bool:
+    mine, theirs = ({k: v for k, v in (s.arguments or {}).items() if k != "aggregator"} for s in (one, other))
     return made_alike(mine, theirs)
 
 

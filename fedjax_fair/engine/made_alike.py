@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
+JITTED = type(jax.jit(lambda: None))
+
 
 def made_alike(one: Any, other: Any) -> bool:
     """Whether both do the same, as far as can be seen: False may also mean that it cannot be seen.
@@ -44,13 +46,20 @@ def _parts(thing: Any) -> list[Any] | None:
     if isinstance(thing, types.MethodType):
         return [thing.__func__, thing.__self__]
     if isinstance(thing, types.FunctionType):
-        closed = [cell.cell_contents for cell in thing.__closure__ or ()]
+        closed = [_content(cell) for cell in thing.__closure__ or ()]
         return [thing.__code__, thing.__defaults__, thing.__kwdefaults__, thing.__dict__, *closed]
-    if hasattr(thing, "__wrapped__"):  # jitted
-        return [thing.__wrapped__]
+    if isinstance(thing, JITTED):
+        return [getattr(thing, "__wrapped__", None)]
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         return [getattr(thing, field.name, None) for field in dataclasses.fields(thing)]
     return None
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # empty: what it is for is not defined yet
+        return None
 
 
 def _same_numbers(one: Any, other: Any) -> bool:

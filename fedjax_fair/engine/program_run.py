@@ -47,14 +47,12 @@ def train(
         states, record = go_on(states, numbers, data, evaluations=evaluations, every=length, **program.call)
         pieces.append((np.full(evaluations, length), jax.device_get(record)))
         played += evaluations * length
-        advance(evaluations * length * len(runs))
-        if keeper is None:
-            continue
-        if stop() or played - kept >= every:
+        if keeper is not None and (stop() or played - kept >= every):
             keeper.save(played, states, jax.tree.map(lambda *each: np.stack(each), *so_far()))
             kept = played
-        if stop() and kept == played:
+        if keeper is not None and stop() and kept == played:
             raise KeyboardInterrupt(f"stopped after round {played}, which is kept in {keeper.folder}")
+        advance(evaluations * length * len(runs))  # may end the work: what was played is kept by now
     if keeper is not None and kept < played:
         keeper.save(played, states, jax.tree.map(lambda *each: np.stack(each), *so_far()))
     ended = watch.kept(states.params)

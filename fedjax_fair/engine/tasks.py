@@ -16,7 +16,7 @@ class Task(NamedTuple):
     """A piece of work."""
 
     program: Hashable
-    """Tasks of one program: the first compiles it while the others wait."""
+    """Tasks of one program: the first, which compiles it, is done before the others begin."""
     work: Callable[..., object]
 
 

@@ -75,7 +75,11 @@ def scaffold(option: Literal[1, 2] = 2, aggregator: Aggregator | Method | None =
                 if option == 1:
                     control = full_gradient(loss, params, client)
                 else:
-                    control = jax.tree.map(jnp.subtract, trace.gradient, drift)
+                    made = jax.tree.map(jnp.subtract, trace.gradient, drift)
+                    moved = (
+                        jnp.asarray(trace.steps) > 0
+                    )  # a client that makes no step learns nothing of its gradient
+                    control = jax.tree.map(lambda new, old: jnp.where(moved, new, old), made, client.memory)
                 change = jax.tree.map(jnp.subtract, control, client.memory)
                 return trained, trace, control, change
 

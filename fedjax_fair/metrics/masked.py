@@ -14,7 +14,8 @@ def counted(x: ArrayLike, where: ArrayLike | None) -> tuple[Array, Array, Array]
     x = jnp.asarray(x)
     if x.ndim == 0:
         raise ValueError("a metric needs an array whose last axis is the clients, got a scalar")
-    x = x.astype(jnp.promote_types(x.dtype, jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else float)
+    if not jnp.issubdtype(x.dtype, jnp.floating) or jnp.finfo(x.dtype).bits < 32:
+        x = x.astype(jnp.float32 if jnp.issubdtype(x.dtype, jnp.floating) else float)
     where = ~jnp.isnan(x) if where is None else spread("where", _mask(where), x)
     return jnp.where(where, x, 0), where, jnp.sum(where, -1, keepdims=True).astype(x.dtype)
 

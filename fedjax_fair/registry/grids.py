@@ -26,11 +26,14 @@ GRIDS: Mapping[str, Mapping[str, list[Any]]] = {
 
 
 def rates(lr: float, count: int) -> list[float]:
-    """``count`` learning rates around ``lr``, in steps of a factor: a decade to either side from five on.
+    """``count`` learning rates around ``lr``, itself among them, in steps of a factor: a decade to either side from
+    five on.
 
     >>> rates(0.1, 3)
     [0.032, 0.1, 0.32]
+    >>> rates(0.1, 2)
+    [0.1, 0.18]
     """
-    reach = min(1.0, (count - 1) / 4)
-    factors = 10 ** np.linspace(-reach, reach, count) if count > 1 else [1.0]
-    return [float(f"{lr * factor:.2g}") for factor in factors]
+    reach, even = min(1.0, (count - 1) / 4), 1 - count % 2
+    exponents = np.linspace(-reach, reach, count + even)[even:] if count > 1 else np.zeros(1)
+    return [lr if exponent == 0 else float(f"{lr * 10**exponent:.2g}") for exponent in exponents]

@@ -107,7 +107,8 @@ def compare(
     counts = {"replicates": replicates, "last": last, **({} if threads is None else {"threads": threads})}
     for name, value in counts.items():
         check_count(name, value)
-    check_keeping(checkpoint, every, check_count("eval_every", eval_every), check_count("rounds", rounds))
+    gap = min(check_count("eval_every", eval_every), check_count("rounds", rounds))
+    chunk = check_keeping(checkpoint, every, gap, None)
     check_rules(rules)
     baseline = check_choice("baseline", next(iter(rules)) if baseline is None else baseline, rules)
     check_choice("choose", choose, CRITERIA)
@@ -116,18 +117,20 @@ def compare(
     tuned = [rule for rule in rules if grids[rule]]
     fixed = isinstance(federation, FederatedData)
     of = Alike(datas[0], datas * replicates) if fixed else alike(datas)
-    wanted = {split, "validation"} if tuned else {split}
+    judge = "validation" + "".join(split.partition("@")[1:])  # of personal models where these are quoted
+    wanted = {split, judge} if tuned else {split}
     made = {
         rule: check_build(rule, maker_of(build, given)(of.largest), of.largest, grids[rule], wanted)
         for rule, given in rules.items()
     }
     who = check_clients(clients, datas[0].n_clients)
     place = None if checkpoint is None else Path(checkpoint)
-    course = Course(rounds, min(eval_every, rounds), threads_for(threads), side_by_side, place, every, progress)
+    course = Course(rounds, gap, _threads(threads, made), side_by_side, place, every, chunk, progress)
     points: dict[str, list[Point]] = {rule: points_of(grids[rule]) for rule in rules}
     takes = {rule: {*settings_of_rule(given)} for rule, given in rules.items()}
     runs = runs_of(rules, points, takes, {*settings_of_build(build)})
-    alikes = forms(runs[0], build, datas, of, made[runs[0].variant.rule])
+    firsts = [next(run for run in runs if run.variant.rule == rule) for rule in rules]
+    alikes = forms(firsts, build, datas, of, [made[rule] for rule in rules])
     first = [run for run in runs if run.variant.rule == baseline]
     works = [rules_work(runs, build, alikes, course, made)]
     if references and not grids[baseline]:  # else once it is known with which settings
@@ -135,8 +138,8 @@ def compare(
     found = do(works, course)
     played = iter(found[0])
     histories = {rule: [next(played) for _ in points[rule]] for rule in rules}
-    tried = {rule: [measured(of, "validation", last, who) for of in histories[rule]] for rule in tuned}
-    chosen = _choose(histories, tried, baseline, choose, last, who) if tuned else dict.fromkeys(rules, 0)
+    tried = {rule: [measured(each, judge, last, who) for each in histories[rule]] for rule in tuned}
+    chosen = _choose(histories, tried, baseline, choose, (judge, last, who)) if tuned else dict.fromkeys(rules, 0)
     named = {rule: numbered([label(point) for point in points[rule]]) for rule in tuned}
     if references and grids[baseline]:
         found += do([references_work(first[chosen[baseline]], build, alikes, course)], course)
@@ -161,15 +164,23 @@ def compare(
     return comparison._replace(values=comparison.measures())
 
 
+def _threads(threads: int | None, made: Mapping[str, Simulation]) -> int:
+    """Of simulations whose clients are shared out over devices, one: two would wait for each other's devices."""
+    shared = any((sim.arguments or {}).get("devices", 1) != 1 for sim in made.values())
+    return 1 if shared else threads_for(threads)
+
+
 def _choose(
     histories: Mapping[str, list[list[History]]],
     tried: Mapping[str, list[dict[str, np.ndarray]]],
     baseline: str,
     choose: str,
-    last: int,
-    clients: np.ndarray | None,
+    judged: tuple[str, int, np.ndarray | None],
 ) -> dict[str, int]:
-    """Per rule the place of the chosen point: the best by its mean on validation; of equals the most accurate."""
+    """Per rule the place of the chosen point: the best by its mean on validation; of equals the most accurate.
+
+    ``judged`` are the last arguments of :func:`measured`.
+    """
     up = 1 if histories[baseline][0][0].metric.higher_is_better else -1
     sign = {"accuracy": up, "worst10": up, "gini": -1, "variance": -1}
 
@@ -185,7 +196,7 @@ def _choose(
         return chosen | {rule: best(rule, scores(rule, choose)) for rule in tried}
     if baseline in tried:
         chosen[baseline] = best(baseline, scores(baseline, "accuracy"))
-    floor = up * measured(histories[baseline][chosen[baseline]], "validation", last, clients)["worst10"].mean()
+    floor = up * measured(histories[baseline][chosen[baseline]], *judged)["worst10"].mean()
     for rule in [rule for rule in tried if rule != baseline]:
         fair = scores(rule, "worst10") >= floor  # where none is fair enough, the fairest
         chosen[rule] = best(

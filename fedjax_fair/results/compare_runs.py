@@ -37,6 +37,8 @@ class Course(NamedTuple):
     checkpoint: Path | None
     every: int | None
     """Rounds between checkpoints."""
+    chunk: int | None
+    """Evaluations per compiled call; None for about a tenth of the run."""
     progress: bool | str | None
 
 
@@ -94,18 +96,19 @@ def rules_work(
     jobs: list[Job] = []
     tasks: list[Task] = []
     for of, members in alikes:
-        for joined in group(runs, build, of.largest, made if len(alikes) == 1 else {}):
+        for place, joined in enumerate(group(runs, build, of.largest, made if len(alikes) == 1 else {})):
             base = _program(joined.build, joined.points, of, course)
             for r, data in zip(members, of.each):
                 program = base._replace(sim=base.sim._replace(data=data), keys=_seeds(r, base))
-                jobs.append(Job(program, joined.name, r, joined.runs))
-                tasks.append(Task(id(joined), partial(_play, program, _keeper(jobs[-1], course), course)))
+                jobs.append(Job(program, f"{place}: {joined.name}", r, joined.runs))
+                tasks.append(Task(joined.build, partial(_play, program, _keeper(jobs[-1], course), course)))
 
     def collect(played: list[Any]) -> list[list[History]]:
         found: list[list[History]] = [[] for _ in runs]
         for job, results in sorted(zip(jobs, played), key=lambda pair: pair[0].replicate):
             for i, history, still in zip(job.runs, *results):
-                found[i].append(_heard(runs[i], job.program.sim, history, still))
+                others = [runs[other] for other in job.runs]
+                found[i].append(_heard(runs[i], others, job.program.sim, history, still))
         return found
 
     total = course.rounds * len(runs) * sum(len(form.replicates) for form in alikes)
@@ -122,15 +125,15 @@ def references_work(run: Run, build: Callable[..., Simulation], alikes: list[For
         whole = references.reference(sim, with_union(of.largest))
         # A full batch has room for the largest client's examples, of which the union has N times as many.
         local = references.reference(sim, of.largest) if references.takes_full_batches(sim) else whole
-        kinds = (
-            ("local", local, range(n_clients), references.rounds_alone(sim, course.rounds)),
-            ("pooled", whole, [n_clients], references.rounds_pooled(sim, course.rounds)),
-        )
         for r, data in zip(members, of.each):
-            union = with_union(data)
+            union, here = with_union(data), sim._replace(data=data)
+            kinds = (
+                ("local", local, range(n_clients), references.rounds_alone(here, course.rounds)),
+                ("pooled", whole, [n_clients], references.rounds_pooled(here, course.rounds)),
+            )
             for name, training, clients, rounds in kinds:
                 on = union if training is whole else data
-                train_all = partial(_trainings, training, as_key(r), clients, rounds, on)
+                train_all = partial(_trainings, training, as_key(r), clients, rounds, course.rounds, on)
                 tasks.append(Task(training, train_all))
                 made.append((name, rounds, sim._replace(data=data)))
                 total += rounds * len(clients)
@@ -145,16 +148,22 @@ def references_work(run: Run, build: Callable[..., Simulation], alikes: list[For
 
 
 def forms(
-    run: Run, build: Callable[..., Simulation], datas: Sequence[FederatedData], of: Alike, sim: Simulation
+    runs: list[Run],
+    build: Callable[..., Simulation],
+    datas: Sequence[FederatedData],
+    of: Alike,
+    sims: Sequence[Simulation],
 ) -> list[Form]:
-    """Federations that can share programs; ``sim`` is what ``build`` makes of ``run`` on ``of.largest``.
+    """Federations that can share programs; ``sims`` are what ``build`` makes on ``of.largest``, a run of each rule.
 
-    Where it makes the same of all of them, one form serves all; else each has its own.
+    Where it makes the same of all of them, one form serves all; else each has its own. Of the first rule all
+    federations are looked at, of the others one.
     """
     everybody = list(range(len(of.each)))
     different = {id(data): data for data in of.each if data is not of.largest}
-    known = _without_data(sim)
-    if all(made_alike(known, _without_data(alone(run, build, data))) for data in different.values()):
+    pairs = [(0, data) for data in different.values()]
+    pairs += [(i, data) for i in range(1, len(runs)) for data in [*different.values()][:1]]
+    if all(made_alike(_without_data(sims[i]), _without_data(alone(runs[i], build, data))) for i, data in pairs):
         return [Form(of, everybody)]
     return [Form(Alike(data, [data]), [r]) for r, data in enumerate(datas)]
 
@@ -183,7 +192,7 @@ def _play(
     if stop():
         raise KeyboardInterrupt(f"stopped; what is trained is kept in {course.checkpoint}")
     return train(
-        program, keeper, partial(chunks, course.rounds, course.gap, None), course.every or 1, stop, advance
+        program, keeper, partial(chunks, course.rounds, course.gap, course.chunk), course.every or 1, stop, advance
     )
 
 
@@ -192,6 +201,7 @@ def _trainings(
     key: Any,
     clients: Sequence[int],
     rounds: int,
+    of: int,
     data: FederatedData,
     stop: Callable[[], bool],
     advance: Callable[[int], None],
@@ -200,7 +210,7 @@ def _trainings(
     for client in clients:
         if stop():
             raise KeyboardInterrupt("stopped in the reference rows; what the rules trained is kept")
-        found.append(training.train(key, client, rounds, data))
+        found.append(training.train(key, client, rounds, of, data))
         advance(rounds)
     return found
 
@@ -216,10 +226,16 @@ def _keeper(job: Job, course: Course) -> Keeper | None:
     return keeper_of(job.program, course.checkpoint / f"{known}-replicate-{job.replicate}", settings)
 
 
-def _heard(run: Run, sim: Simulation, history: History, stayed: bool) -> History:
+def _heard(run: Run, others: list[Run], sim: Simulation, history: History, stayed: bool) -> History:
     """The history with what it is of, after what it has to say of itself."""
-    weigh = as_method(rule_of(run.variant.make(**run.variant.fixed, **run.point))).aggregator.weigh
-    if not getattr(weigh, "positive_losses", False):  # another rule of the program takes losses to be at least 0
-        sim = sim._replace(positive_losses=False)
+    if not _takes_positive(run) and any(_takes_positive(other) for other in others):
+        sim = sim._replace(
+            positive_losses=False
+        )  # it is another rule of the program that takes losses for positive
     watch.say(watch.below_zero(sim, history) or watch.unused(sim, history, stayed))
     return told(history, sim)
+
+
+def _takes_positive(run: Run) -> bool:
+    rule = rule_of(run.variant.make(**run.variant.fixed, **run.point))
+    return getattr(as_method(rule).aggregator.weigh, "positive_losses", False)

@@ -83,14 +83,17 @@ class Comparison(NamedTuple):
         found = {rule: self._measured(histories) for rule, histories in {**self.runs, **self.references}.items()}
         for rule, histories in {**self.runs, **self.references}.items() if self.references else ():
             pairs = zip(histories, self.references["local"])
-            shares = [better_off(self._of(run), self._of(alone), self.split, self.last) for run, alone in pairs]
+            shares = [
+                better_off(self.judged(run), self.judged(alone), self.split, self.last) for run, alone in pairs
+            ]
             found[rule]["better_off"] = np.array(shares)
         return found
 
     def _measured(self, histories: list[History]) -> dict[str, np.ndarray]:
         return measured(histories, self.split, self.last, self.clients)
 
-    def _of(self, history: History) -> History:
+    def judged(self, history: History) -> History:
+        """The history with the results of the clients to judge by alone."""
         return of_clients(history, self.clients)
 
     def differences(self) -> dict[str, dict[str, Compared]]:
@@ -115,7 +118,7 @@ class Comparison(NamedTuple):
         rows = []
         for rule, of in self.measures().items():
             histories = {**self.runs, **self.references}[rule]
-            ended = [outcome(self._of(history), self.split) for history in histories]
+            ended = [outcome(self.judged(history), self.split) for history in histories]
             cells = [spread(of[measure], *digits_of(measure, metric)) for measure in MEASURES]
             share = [spread(of["better_off"], 0)] if self.references else []
             rows.append(
@@ -139,8 +142,10 @@ class Comparison(NamedTuple):
             for rule, of in differences.items()
         ]
         text = "Paired differences by replicate, with 95 % intervals; * p < .05 after Holm over the rules."
-        least = max(of["accuracy"].difference.detectable for of in differences.values())
-        if np.isfinite(least):
+        least = max(
+            [d for of in differences.values() if np.isfinite(d := of["accuracy"].difference.detectable)] or [0]
+        )
+        if least:
             digits, form = digits_of("accuracy", metric)
             text += f" A difference in {metric.name} of {least:.{digits}{form}} would show four times in five."
         return [drawn([f"minus {self.baseline}", *heads.values()], rows), "", *textwrap.wrap(text, 98)]

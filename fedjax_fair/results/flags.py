@@ -28,7 +28,7 @@ def climbing(of: "Comparison") -> list[str]:
     """Rules whose mean over clients still improves over the last evaluations, on average over the replicates."""
     metric, rising = of.metric, []
     for rule, histories in of.runs.items():
-        courses = np.array([metric.scale * means(h, of.split)[-of.last :] for h in histories])
+        courses = np.array([metric.scale * means(of.judged(h), of.split)[-of.last :] for h in histories])
         if courses.shape[1] > 1 and np.isfinite(courses).all():
             steps = courses.shape[1] - 1
             gains = steps * np.polyfit(np.arange(steps + 1), courses.T, 1)[0]  # one per replicate
@@ -41,10 +41,11 @@ def climbing(of: "Comparison") -> list[str]:
 
 def few_examples(of: "Comparison") -> list[str]:
     """Clients whose accuracy rests on few examples."""
-    few = [int((sizes < FEW).sum()) for sizes in of.examples]
+    sizes = [mine if of.clients is None else mine[of.clients] for mine in of.examples]
+    few = [int((mine < FEW).sum()) for mine in sizes]
     if not any(few):
         return []
-    return [f"{np.mean(few):.3g} of {len(of.examples[0])} clients have fewer than {FEW} {of.split} examples"]
+    return [f"{np.mean(few):.3g} of {len(sizes[0])} clients have fewer than {FEW} {of.split} examples"]
 
 
 def left_out(of: "Comparison") -> list[str]:

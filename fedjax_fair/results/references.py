@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from fedjax_fair.aggregators.fedavg import fedavg
 from fedjax_fair.data import FederatedData
-from fedjax_fair.engine.history import History, told
+from fedjax_fair.engine.history import History, judged, told
 from fedjax_fair.engine.simulation import computing
 from fedjax_fair.engine.training import cohort_training, local_work
 from fedjax_fair.local.sgd import LocalSGD
@@ -23,11 +24,14 @@ class Reference(NamedTuple):
     """Plain training of single clients, compiled once for all of them and all federations of one form."""
 
     trained: Callable[..., Any]
-    """``(key, client, rounds, data) -> {split: evaluation}``, compiled."""
+    """``(key, client, rounds, of, data) -> {split: evaluation}``, compiled."""
 
-    def train(self, key: Key, client: int, rounds: int, data: FederatedData) -> dict[str, Evaluation]:
-        """Every client's results with the model that this one trained in so many rounds, as NumPy arrays."""
-        found: dict[str, Evaluation] = jax.device_get(self.trained(key, client, rounds, data))
+    def train(self, key: Key, client: int, rounds: int, of: int, data: FederatedData) -> dict[str, Evaluation]:
+        """Every client's results with the model that this one trained in so many rounds, as NumPy arrays.
+
+        A schedule runs through the ``of`` rounds of the federation meanwhile.
+        """
+        found: dict[str, Evaluation] = jax.device_get(self.trained(key, client, rounds, of, data))
         return found
 
 
@@ -41,13 +45,18 @@ def reference(sim: Simulation, data: FederatedData) -> Reference:
     train, objective = local_work(net, Method(fedavg()), given["trainer"], loss)
     work = cohort_training(train, objective, data.sizes, 1, None).stacked
 
-    def trained(key: Key, client: Array, rounds: Array, data: FederatedData) -> dict[str, Evaluation]:
-        def more(round: Array, params: Params) -> Params:
-            sent = work(params, data, client[None], jax.random.fold_in(key, round), round)
+    judges = sim.data.n_clients  # a union is a client that trains, and not one of those who are scored
+
+    def trained(key: Key, client: Array, rounds: Array, of: Array, data: FederatedData) -> dict[str, Evaluation]:
+        begun = sim.init(key, sim.data)
+
+        def more(i: Array, params: Params) -> Params:
+            round = (i / rounds * of).astype(jnp.int32)  # of the federation's: what a schedule goes by
+            sent = work(params, data, client[None], jax.random.fold_in(begun.key, i), round)
             return jax.tree.map(lambda w, update: w + update[0], params, sent.update)
 
-        params: Params = jax.lax.fori_loop(0, rounds, more, sim.init(key, sim.data).params)
-        return sim.evaluate(params, data)
+        params: Params = jax.lax.fori_loop(0, rounds, more, begun.params)
+        return jax.tree.map(lambda values: values[:judges], sim.evaluate(params, data))
 
     precise = computing(given["precision"], trained)
     shapes = jax.eval_shape(sim.init, jax.random.key(0)).params
@@ -103,8 +112,10 @@ def better_off(run: History, alone: History, split: str, last: int) -> float:
     mine = np.asarray(run.scores[split].accuracy, float)[-last:].mean(0)
     other = np.asarray(alone.scores[split].accuracy, float)[-1]
     sign = 1 if run.metric.higher_is_better else -1
-    known = np.isfinite(other)
-    gains = np.where(np.isfinite(mine), sign * (mine - other), -np.inf)[known]
+    known = judged(alone, split)[-1]
+    there, was = np.isfinite(mine), np.isfinite(other)  # a model that failed is worse than any
+    gains = np.where(there & was, sign * (np.where(there, mine, 0) - np.where(was, other, 0)), there * 1.0 - was)
+    gains = gains[known]
     return float(100 * np.mean(np.where(gains == 0, 0.5, gains > 0))) if known.any() else float("nan")
 
 

@@ -20,6 +20,7 @@ from fedjax_fair.cli.commands import main
 from fedjax_fair.cli.experiment import settings_class
 
 SMALL = ["--clients", "6", "--cohort", "3", "--rounds", "4", "--eval-every", "2", "--synthetic.max-size", "80"]
+ALONE = ["--replicates", "1", "--no-references"]
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,7 @@ def test_run_trains_one_rule(tmp_path, capsys):
 
 def test_rows_with_selectors_of_their_own_show_what_selection_cost(tmp_path, capsys):
     rules = ["fedavg", "fedavg@pow_d", "fedavg@cpow_d:d=5,batch=7", "fedavg@ucb_cs"]
-    main(["compare", *SMALL, "--replicates", "1", "--out", str(tmp_path / "o"), "--algorithms", *rules])
+    main(["compare", *SMALL, *ALONE, "--out", str(tmp_path / "o"), "--algorithms", *rules])
     (cost,) = [
         line for line in capsys.readouterr().out.split("\n- ") if line.startswith("selection's cost a round")
     ]
@@ -161,14 +162,32 @@ def test_every_setting_has_a_flag(group):
             kind = get_args(field.type)[0]
             words = [] if kind is bool else ["3"]
             if get_origin(kind) is Literal:
-                words = [get_args(kind)[-1]]
+                words = [str(get_args(kind)[-1])]
             experiment, _ = read_command(["compare", flag, *words])
-            expected = True if kind is bool else words[0] if get_origin(kind) is Literal else 3
+            expected = True if kind is bool else get_args(kind)[-1] if get_origin(kind) is Literal else 3
             assert getattr(getattr(experiment, name), field.name) == expected
 
 
+def test_tune_tries_twelve_settings_of_every_rule_and_says_which_it_chose(tmp_path, capsys):
+    rules = ["fedavg", "afl:lr=.1", "qfedavg"]
+    main(["compare", *SMALL, *ALONE, "--tune", "--choose", "gini", "--out", str(tmp_path), "--algorithms", *rules])
+    printed = capsys.readouterr().out
+    assert "- tuning: 12 points for every rule" in printed
+    kept = json.loads((tmp_path / "summary.json").read_text())["comparison"]
+    assert {rule: len(points) for rule, points in kept["tried"].items()} == dict.fromkeys(rules, 12)
+    assert kept["settings"]["fedavg"].keys() == kept["settings"]["afl:lr=.1"].keys() == {"lr"}
+    assert kept["settings"]["qfedavg"].keys() == {"q", "lr"}
+    assert f"q={kept['settings']['qfedavg']['q']:g}" in printed
+
+
+def test_one_federation_for_all_replicates_is_said(tmp_path, capsys):
+    flags = ["--replicates", "2", "--no-references", "--data-seed", "3", "--quiet"]
+    main(["compare", *SMALL, *flags, "--out", str(tmp_path), "--algorithms", "fedavg"])
+    assert "2 training seeds on one federation" in capsys.readouterr().out
+
+
 def test_a_setting_of_something_unused_is_remarked_on(tmp_path, capsys):
-    flags = ["--fedmaba.alpha", ".3", "--partition", "dirichlet", "--afl.lr", ".2", "--replicates", "1"]
+    flags = ["--fedmaba.alpha", ".3", "--partition", "dirichlet", "--afl.lr", ".2", *ALONE]
     main(["compare", *SMALL, *flags, "--out", str(tmp_path / "o"), "--algorithms", "afl"])
     printed = capsys.readouterr().err
     assert "fedmaba.alpha has no effect: this run has no fedmaba" in printed
@@ -228,6 +247,7 @@ def test_a_run_that_was_cut_off_is_resumed_without_another_flag(tmp_path, monkey
     """Ctrl-C in the middle; resumed, it ends as what was never interrupted. It is refused as a new run."""
     flags = [
         *SMALL,
+        "--no-references",
         "--replicates",
         "1",
         "--eval-every",
@@ -289,7 +309,7 @@ def test_a_rule_of_the_users_own_file_is_a_row_like_any_other(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(OWN)
     rules = ["loss_proportional", "mine.py:squared:power=1", "mine:squared@pow_d:d=6"]
-    main(["compare", *SMALL, "--replicates", "1", "--out", "out", "--algorithms", *rules])
+    main(["compare", *SMALL, *ALONE, "--out", "out", "--algorithms", *rules])
     kept = json.loads((tmp_path / "out" / "summary.json").read_text())["rules"]
     assert [*kept] == rules
     assert kept[rules[1]]["accuracy"]["mean"] == pytest.approx(kept[rules[0]]["accuracy"]["mean"])

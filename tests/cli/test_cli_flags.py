@@ -38,7 +38,7 @@ FLAGS = [
 SELECTORS = [f"--selector {name}" for name in registry.SELECTORS if name != "uniform"]
 ELSEWHERE = {"dataset", "partition", "test"}  # of images
 NOT_TRAINED = {
-    *("rounds", "seeds", "eval_every", "devices", "checkpoint", "checkpoint_every"),
+    *("rounds", "eval_every", "devices", "checkpoint", "checkpoint_every"),
     *("data_dir", "out", "overwrite", "quiet", "json"),
 }
 

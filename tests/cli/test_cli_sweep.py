@@ -13,7 +13,7 @@ from test_cli_errors import refusal
 from toy import same_arrays
 
 from fedjax_fair.cli.commands import main
-from fedjax_fair.engine import sweep
+from fedjax_fair.engine import program_run
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +104,12 @@ def tempered(power=1.0):
 
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_json_is_the_summary_and_quiet_says_nothing_else(command, tmp_path, capsys):
-    rules = ["--algorithms", "fedavg"] if command == "compare" else []
+    once = ["--seeds", "1"]
+    rules = []
+    if command == "compare":
+        once, rules = ["--replicates", "1", "--no-references"], ["--algorithms", "fedavg"]
     unused = ["--pow-d.d", "20", "--liars", ".2"]
-    main([command, *rules, *unused, *SMALL, "--seeds", "1", "--out", str(tmp_path / "o"), "--json", "--quiet"])
+    main([command, *rules, *unused, *SMALL, *once, "--out", str(tmp_path / "o"), "--json", "--quiet"])
     printed = capsys.readouterr()
     shown = json.loads(printed.out)
     assert shown.pop("folder") == str(tmp_path / "o")
@@ -136,7 +139,7 @@ def test_what_the_grid_varies_is_neither_fixed_nor_misreported(tmp_path, capsys)
 
 def test_a_sweep_that_was_cut_off_is_resumed_without_another_flag(swept, tmp_path, monkeypatch, capsys):
     """Ctrl-C in the first of two stretches; resumed, it plays the second, and ends as if never interrupted."""
-    lengths, play_on = [], sweep.go_on
+    lengths, play_on = [], program_run.go_on
 
     def counted(*args, **more):
         lengths.append(more["evaluations"])
@@ -147,14 +150,14 @@ def test_a_sweep_that_was_cut_off_is_resumed_without_another_flag(swept, tmp_pat
         return counted(*args, **more)
 
     with monkeypatch.context() as here:
-        here.setattr(sweep, "go_on", interrupted)
+        here.setattr(program_run, "go_on", interrupted)
         kept = ["--checkpoint", str(tmp_path / "k"), "--out", str(tmp_path / "o")]
         with pytest.raises(SystemExit) as stop:
             main(["sweep", str(swept / "config.toml"), *kept])
     assert stop.value.code == 130
     assert f"go on with: fedjax-fair sweep --resume {tmp_path / 'k'}" in capsys.readouterr().err
     assert not (tmp_path / "o" / "history.npz").exists()
-    monkeypatch.setattr(sweep, "go_on", counted)
+    monkeypatch.setattr(program_run, "go_on", counted)
     main(["sweep", "--resume", str(tmp_path / "k")])
     assert lengths == [1, 1]
     same_arrays(swept / "history.npz", tmp_path / "o" / "history.npz")

@@ -62,3 +62,10 @@ def test_the_union_is_one_client_more_who_has_all_training_examples():
     assert_array_equal(rows_of(union.train, 3), np.concatenate([rows_of(LARGE.train, k) for k in range(3)]))
     assert union.test.size.shape == (3,)
     assert union.train.rows.shape == with_union(alike([SMALL, LARGE]).each[0]).train.rows.shape
+
+
+def test_where_the_largest_would_be_of_one_size_and_none_is_they_are_not():
+    """A program takes clients of one size for granted, and would read a neighbour's rows."""
+    form = alike([toy.federation((4, 5)), toy.federation((5, 4), seed=1)])
+    assert len(set(form.largest.sizes)) == 2
+    assert {len(data.train.rows) for data in (form.largest, *form.each)} == {int(form.largest.sizes.sum())}

@@ -75,6 +75,46 @@ def test_rules_that_share_a_program_end_where_each_ends_alone():
         assert_allclose(got.runs[name][seed].loss, alone.loss, rtol=1e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("batch", [2, None])
+def test_clients_whose_sizes_change_places_train_on_their_own_examples(batch):
+    def everybody(rule, data):
+        trainer = ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=batch)
+        return ff.simulation(toy.linear, data, aggregator=rule, trainer=trainer, evaluate=("test", "train"))
+
+    datas = [toy.federation((4, 5, 5)), toy.federation((5, 4, 5), seed=1)]
+    run = {"rounds": 2, "eval_every": 1, "replicates": 2, "split": "train"}
+    got = ff.compare({"fedavg": ff.fedavg()}, everybody, federation=datas.__getitem__, **run)
+    for seed, data in enumerate(datas):
+        _, alone = ff.run(everybody(ff.fedavg(), data), seed, 2, eval_every=1)
+        assert_allclose(got.runs["fedavg"][seed].scores["train"].loss, alone.scores["train"].loss, rtol=1e-5)
+    assert got.references["pooled"][0].scores["train"].accuracy.shape == (1, 3)  # nobody is judged by the union
+
+
+def test_a_build_that_asks_for_its_rule_gives_each_what_it_asked_for():
+    rules = {"a": ff.fedavg(), "b": ff.fedavg("uniform"), "c": ff.afl()}
+
+    def asking(rule, data):
+        rate = 0.5 if rule in (rules["a"], rules["b"]) else 0.1
+        return build(rule, data, lr=rate)
+
+    got = ff.compare(rules, asking, replicates=2, references=False, **SHORT)
+    _, alone = ff.run(build(rules["b"], federation(1), lr=0.5), 1, 4, eval_every=1)
+    assert_allclose(got.runs["b"][1].loss, alone.loss, rtol=1e-5)
+
+
+def test_each_reference_trains_on_what_it_says():
+    """One client alone is FedAvg of that client; the pooled one makes as many steps as all together."""
+    got = ff.compare({"fedavg": ff.fedavg()}, build, replicates=2, **SHORT)
+    local, pooled = got.references["local"], got.references["pooled"]
+    assert [len(h.rounds) for h in (*local, *pooled)] == [1] * 4
+    assert local[0].accuracy.shape == pooled[0].accuracy.shape == (1, 5)
+    assert not np.array_equal(local[0].loss, pooled[0].loss)
+    data = federation(0)
+    steps = -(-data.sizes // 2)
+    assert pooled[0].rounds[-1] == max(1, round(4 * 3 * steps.mean() / -(-data.sizes.sum() // 2)))
+    assert local[0].rounds[-1] == max(1, round(4 * 3 / 5))
+
+
 def test_a_measure_is_the_mean_of_the_last_evaluations(found):
     for history, got in zip(found.runs["fedmaba"], found.measures()["fedmaba"]["gini"]):
         assert_allclose(got, np.mean([ff.metrics.gini(a) for a in history.accuracy[-2:]]), rtol=1e-6)

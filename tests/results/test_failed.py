@@ -173,6 +173,18 @@ def test_a_folder_of_failures_alone_has_a_page_without_curves(tmp_path):
 
 
 def test_compare_names_rules_that_are_one(tmp_path, capsys):
-    flags = ["--rounds", "2", "--replicates", "1", "--clients", "8", "--cohort", "1", "--out", str(tmp_path)]
+    flags = [
+        "--rounds",
+        "2",
+        "--replicates",
+        "1",
+        "--no-references",
+        "--clients",
+        "8",
+        "--cohort",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
     main(["compare", *flags, "--steps", "1", "--algorithms", "fedprox:mu=1", "fedprox:mu=5"])
     assert "- identical, bit for bit: fedprox:mu=1, fedprox:mu=5" in capsys.readouterr().out

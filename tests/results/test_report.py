@@ -113,7 +113,19 @@ def test_the_summary_is_the_honest_clients(folder):
 
 def test_it_holds_what_selection_cost_where_the_terminal_does(page, tmp_path, capsys):
     rules = ["fedavg", "fedavg@pow_d:d=4"]
-    flags = ["--rounds", "2", "--replicates", "1", "--clients", "8", "--cohort", "3", "--out", str(tmp_path)]
+    flags = [
+        "--no-references",
+        "--rounds",
+        "2",
+        "--replicates",
+        "1",
+        "--clients",
+        "8",
+        "--cohort",
+        "3",
+        "--out",
+        str(tmp_path),
+    ]
     main(["compare", *flags, "--algorithms", *rules])
     assert "models sent, " in capsys.readouterr().out
     main(["report", str(tmp_path)])
