@@ -125,7 +125,7 @@ def compare(
     }
     who = check_clients(clients, datas[0].n_clients)
     place = None if checkpoint is None else Path(checkpoint)
-    course = Course(rounds, gap, _threads(threads, made), side_by_side, place, every, chunk, progress)
+    course = Course(rounds, gap, last, _threads(threads, made), side_by_side, place, every, chunk, progress)
     points: dict[str, list[Point]] = {rule: points_of(grids[rule]) for rule in rules}
     takes = {rule: {*settings_of_rule(given)} for rule, given in rules.items()}
     runs = runs_of(rules, points, takes, {*settings_of_build(build)})

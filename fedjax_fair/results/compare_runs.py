@@ -8,6 +8,7 @@ from threading import Event
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from fedjax_fair.data.alike import Alike, with_union
 from fedjax_fair.data.federated import FederatedData
@@ -32,6 +33,8 @@ class Course(NamedTuple):
     rounds: int
     gap: int
     """Rounds between evaluations."""
+    last: int
+    """Evaluations that are quoted."""
     threads: int
     side_by_side: int | str | None
     checkpoint: Path | None
@@ -118,7 +121,7 @@ def rules_work(
 def references_work(run: Run, build: Callable[..., Simulation], alikes: list[Form], course: Course) -> Work:
     """Local training and pooled training with the settings of ``run``; a history of each replicate."""
     tasks: list[Task] = []
-    made: list[tuple[str, int, Simulation]] = []
+    made: list[tuple[str, np.ndarray, Simulation]] = []
     total = 0
     for of, members in alikes:
         sim, n_clients = alone(run, build, of.largest), of.largest.n_clients
@@ -133,15 +136,17 @@ def references_work(run: Run, build: Callable[..., Simulation], alikes: list[For
             )
             for name, training, clients, rounds in kinds:
                 on = union if training is whole else data
-                train_all = partial(_trainings, training, as_key(r), clients, rounds, course.rounds, on)
+                gap = max(1, round(rounds * course.gap / course.rounds))
+                lengths = references.stretches(rounds, gap, course.last)
+                train_all = partial(_trainings, training, as_key(r), clients, lengths, course.rounds, on)
                 tasks.append(Task(training, train_all))
-                made.append((name, rounds, sim._replace(data=data)))
+                made.append((name, lengths, sim._replace(data=data)))
                 total += rounds * len(clients)
 
     def collect(played: list[Any]) -> dict[str, list[History]]:
         found: dict[str, list[History]] = {"local": [], "pooled": []}
-        for (name, rounds, sim), results in zip(made, played):
-            found[name].append(references.as_history(results, rounds, sim))
+        for (name, lengths, sim), results in zip(made, played):
+            found[name].append(references.as_history(results, lengths, sim))
         return found
 
     return Work(tasks, total, collect)
@@ -200,7 +205,7 @@ def _trainings(
     training: references.Reference,
     key: Any,
     clients: Sequence[int],
-    rounds: int,
+    lengths: np.ndarray,
     of: int,
     data: FederatedData,
     stop: Callable[[], bool],
@@ -210,8 +215,8 @@ def _trainings(
     for client in clients:
         if stop():
             raise KeyboardInterrupt("stopped in the reference rows; what the rules trained is kept")
-        found.append(training.train(key, client, rounds, of, data))
-        advance(rounds)
+        found.append(training.train(key, client, lengths, of, data))
+        advance(int(lengths.sum()))
     return found
 
 

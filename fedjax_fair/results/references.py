@@ -19,19 +19,21 @@ from fedjax_fair.numerics.model_size import is_small, is_tiny
 from fedjax_fair.numerics.xla_options import SMALL, TINY, compiled
 from fedjax_fair.types import Evaluation, Key, Method, Params, Simulation
 
+Scores = dict[str, Evaluation]
+
 
 class Reference(NamedTuple):
     """Plain training of single clients, compiled once for all of them and all federations of one form."""
 
     trained: Callable[..., Any]
-    """``(key, client, rounds, of, data) -> {split: evaluation}``, compiled."""
+    """``(key, client, stretches, of, data) -> {split: evaluations}``, compiled."""
 
-    def train(self, key: Key, client: int, rounds: int, of: int, data: FederatedData) -> dict[str, Evaluation]:
-        """Every client's results with the model that this one trained in so many rounds, as NumPy arrays.
+    def train(self, key: Key, client: int, stretches: np.ndarray, of: int, data: FederatedData) -> Scores:
+        """Every client's results, [L, N] NumPy arrays, with the model that this one trains: after each stretch.
 
-        A schedule runs through the ``of`` rounds of the federation meanwhile.
+        ``stretches`` are L numbers of rounds. A schedule runs through the federation's ``of`` rounds meanwhile.
         """
-        found: dict[str, Evaluation] = jax.device_get(self.trained(key, client, rounds, of, data))
+        found: Scores = jax.device_get(self.trained(key, client, stretches, of, data))
         return found
 
 
@@ -44,19 +46,23 @@ def reference(sim: Simulation, data: FederatedData) -> Reference:
     net, loss = as_model(given["model"]), given["loss"]
     train, objective = local_work(net, Method(fedavg()), given["trainer"], loss)
     work = cohort_training(train, objective, data.sizes, 1, None).stacked
-
     judges = sim.data.n_clients  # a union is a client that trains, and not one of those who are scored
 
-    def trained(key: Key, client: Array, rounds: Array, of: Array, data: FederatedData) -> dict[str, Evaluation]:
-        begun = sim.init(key, sim.data)
+    def trained(key: Key, client: Array, stretches: Array, of: Array, data: FederatedData) -> Scores:
+        begun, total = sim.init(key, sim.data), stretches.sum()
 
-        def more(i: Array, params: Params) -> Params:
-            round = (i / rounds * of).astype(jnp.int32)  # of the federation's: what a schedule goes by
+        def one(i: Array, params: Params) -> Params:
+            round = (i / total * of).astype(jnp.int32)  # of the federation's: what a schedule goes by
             sent = work(params, data, client[None], jax.random.fold_in(begun.key, i), round)
             return jax.tree.map(lambda w, update: w + update[0], params, sent.update)
 
-        params: Params = jax.lax.fori_loop(0, rounds, more, begun.params)
-        return jax.tree.map(lambda values: values[:judges], sim.evaluate(params, data))
+        def stretch(carry: tuple[Array, Params], rounds: Array) -> tuple[tuple[Array, Params], Scores]:
+            played, params = carry
+            params = jax.lax.fori_loop(played, played + rounds, one, params)
+            found = jax.tree.map(lambda values: values[:judges], sim.evaluate(params, data))
+            return (played + rounds, params), found
+
+        return jax.lax.scan(stretch, (jnp.zeros((), stretches.dtype), begun.params), stretches)[1]
 
     precise = computing(given["precision"], trained)
     shapes = jax.eval_shape(sim.init, jax.random.key(0)).params
@@ -90,18 +96,29 @@ def rounds_pooled(sim: Simulation, rounds: int) -> int:
     return max(1, round(rounds * _cohort(sim) * share))
 
 
-def as_history(results: Sequence[dict[str, Evaluation]], rounds: int, sim: Simulation) -> History:
-    """A history of a single evaluation: each client's own result of N trainings, or all of the only one."""
+def stretches(rounds: int, gap: int, last: int) -> np.ndarray:
+    """i32[L]: rounds before each of the last evaluations, ``gap`` apart, of which there are at most ``last``.
+
+    >>> stretches(67, 3, 5).tolist()
+    [55, 3, 3, 3, 3]
+    """
+    count = min(last, (rounds - 1) // gap + 1)
+    return np.array([rounds - (count - 1) * gap, *[gap] * (count - 1)], np.int32)
+
+
+def as_history(results: Sequence[Scores], lengths: np.ndarray, sim: Simulation) -> History:
+    """The last evaluations as a history: each client's own result of N trainings, or all of the only one."""
     scores = {}
     for split in results[0]:
         parts = [[np.asarray(part) for part in result[split]] for result in results]
         if len(parts) > 1:
-            parts = [[np.stack([mine[i][k] for k, mine in enumerate(parts)]) for i in range(2)]]
-        scores[split] = Evaluation(parts[0][0][None], parts[0][1][None])  # type: ignore[arg-type]
-    nobody = np.zeros((rounds, 0), np.int32)
-    counts = np.zeros(rounds, np.int32)
-    empty = History(np.array([rounds]), scores, nobody, nobody.astype(float), nobody > 0, None, counts, counts)
-    return told(empty, sim)
+            parts = [[np.stack([mine[i][:, k] for k, mine in enumerate(parts)], axis=1) for i in range(2)]]
+        scores[split] = Evaluation(parts[0][0], parts[0][1])  # type: ignore[arg-type]
+    rounds = int(lengths.sum())
+    nobody, counts = np.zeros((rounds, 0), np.int32), np.zeros(rounds, np.int32)
+    ends = np.cumsum(lengths)
+    history = History(ends, scores, nobody, nobody.astype(float), nobody > 0, None, counts, counts)
+    return told(history, sim)
 
 
 def better_off(run: History, alone: History, split: str, last: int) -> float:
@@ -110,7 +127,7 @@ def better_off(run: History, alone: History, split: str, last: int) -> float:
     By their mean over the last evaluations; clients without examples do not count.
     """
     mine = np.asarray(run.scores[split].accuracy, float)[-last:].mean(0)
-    other = np.asarray(alone.scores[split].accuracy, float)[-1]
+    other = np.asarray(alone.scores[split].accuracy, float)[-last:].mean(0)
     sign = 1 if run.metric.higher_is_better else -1
     known = judged(alone, split)[-1]
     there, was = np.isfinite(mine), np.isfinite(other)  # a model that failed is worse than any
