@@ -76,9 +76,7 @@ def scaffold(option: Literal[1, 2] = 2, aggregator: Aggregator | Method | None =
                     control = full_gradient(loss, params, client)
                 else:
                     made = jax.tree.map(jnp.subtract, trace.gradient, drift)
-                    moved = (
-                        jnp.asarray(trace.steps) > 0
-                    )  # a client that makes no step learns nothing of its gradient
+                    moved = jnp.asarray(trace.steps) > 0  # without a step nothing is learnt of the gradient
                     control = jax.tree.map(lambda new, old: jnp.where(moved, new, old), made, client.memory)
                 change = jax.tree.map(jnp.subtract, control, client.memory)
                 return trained, trace, control, change

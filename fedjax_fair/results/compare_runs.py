@@ -234,9 +234,7 @@ def _keeper(job: Job, course: Course) -> Keeper | None:
 def _heard(run: Run, others: list[Run], sim: Simulation, history: History, stayed: bool) -> History:
     """The history with what it is of, after what it has to say of itself."""
     if not _takes_positive(run) and any(_takes_positive(other) for other in others):
-        sim = sim._replace(
-            positive_losses=False
-        )  # it is another rule of the program that takes losses for positive
+        sim = sim._replace(positive_losses=False)  # it is another rule of the program that does
     watch.say(watch.below_zero(sim, history) or watch.unused(sim, history, stayed))
     return told(history, sim)
 
