@@ -42,7 +42,7 @@ def alike(datas: Sequence[FederatedData]) -> Alike:
     each: list[FederatedData] = []
     for data in datas:
         store = jax.tree.map(lambda leaf: _longer(leaf, length, 0), (data.x, data.y))
-        if each and _equal(store, (each[0].x, each[0].y)):
+        if each and equal(store, (each[0].x, each[0].y)):
             store = each[0].x, each[0].y  # held once
         tables = (_padded(getattr(data, split), rows[split]) for split in SPLITS)
         each.append(_put_together(store[0], store[1], tables, data))
@@ -90,6 +90,8 @@ def _grown(split: Split, size: np.ndarray) -> Split:
     return table(rows[mine] if len(rows) else np.zeros(len(owner), np.int32), owner, len(size))
 
 
-def _equal(one: Any, other: Any) -> bool:
+def equal(one: Any, other: Any) -> bool:
+    """Whether two trees hold the same, of which the leaves are mostly one object."""
     mine, theirs = jax.tree.leaves(one), jax.tree.leaves(other)
-    return all(a.shape == b.shape and np.array_equal(a, b) for a, b in zip(mine, theirs))
+    same = (a is b or np.array_equal(a, b) for a, b in zip(mine, theirs))
+    return len(mine) == len(theirs) and all(same)

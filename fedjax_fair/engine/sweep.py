@@ -14,6 +14,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from fedjax_fair.checks import check_count
+from fedjax_fair.data.alike import equal
 from fedjax_fair.engine import watch
 from fedjax_fair.engine.checkpoint import Keeper
 from fedjax_fair.engine.devices import as_mesh
@@ -145,7 +146,7 @@ def _check_build(build: Build, axes: Mapping[str, list[Any]], swept: Sequence[st
         if mesh is not None and len(jax.tree.leaves(sim.data)[0].devices()) > 1:
             raise ValueError("devices share out the sweep's runs, or build's clients, got both")
         static = tuple(value for name, value in point.items() if name not in swept)
-        if not _alike(datas.setdefault(static, sim.data), sim.data):
+        if not equal(datas.setdefault(static, sim.data), sim.data):
             raise ValueError(
                 f"build must give points that differ in floats the same data, got others at {label(point)}: "
                 "take whole numbers, words or functions for what the data depend on"
@@ -157,13 +158,6 @@ def _places(checkpoint: str | Path, programs: Sequence[Program]) -> list[Path]:
     names = [re.sub(r"[^\w.,=@-]+", "_", program.name) for program in programs]
     short = [f"{name[:80]}-{sha256(name.encode()).hexdigest()[:8]}" if len(name) > 80 else name for name in names]
     return [Path(checkpoint) / name for name in numbered(short)]
-
-
-def _alike(one: Any, other: Any) -> bool:
-    """Whether two trees hold the same, of which the leaves are mostly one object."""
-    mine, theirs = jax.tree.leaves(one), jax.tree.leaves(other)
-    same = (a is b or np.array_equal(a, b) for a, b in zip(mine, theirs))
-    return len(mine) == len(theirs) and all(same)
 
 
 def _keys(seeds: int | Sequence[Any]) -> Any:
