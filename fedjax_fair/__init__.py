@@ -6,15 +6,22 @@ from fedjax_fair import data, metrics, models, plot, registry
 from fedjax_fair.aggregators import (
     aaggff_d,
     aaggff_s,
+    adafed,
     afl,
+    drfl,
+    fairmoo,
     fedavg,
     fedeba,
     fedfv,
+    fedheal,
+    fedlf,
     fedmaba,
+    fedmdfg,
     fedmgda_plus,
     fednova,
     fedprox,
     fedsgd,
+    gifair,
     loss_proportional,
     loss_softmax,
     pg_ffl,
@@ -23,6 +30,7 @@ from fedjax_fair.aggregators import (
     qfedsgd,
     reweighted,
     size_softmax,
+    superquantile,
     term,
 )
 from fedjax_fair.aggregators.iterate_averaging import average_iterates, averaged
@@ -37,7 +45,7 @@ from fedjax_fair.engine.sweep import Sweep, sweep
 from fedjax_fair.local import objectives
 from fedjax_fair.local.objectives import erm, propfair_objective, proximal, tilted
 from fedjax_fair.local.sgd import local_sgd
-from fedjax_fair.methods import apfl, ditto, feddyn, fedper, fedrep, scaffold
+from fedjax_fair.methods import apfl, ditto, drfa, feddyn, fedeba_plus, fedper, fedrep, scaffold
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.models import losses
 from fedjax_fair.reads import reads
@@ -87,6 +95,7 @@ __all__ = [
     "Trace",
     "aaggff_d",
     "aaggff_s",
+    "adafed",
     "afl",
     "apfl",
     "availability",
@@ -99,14 +108,21 @@ __all__ = [
     "data",
     "defences",
     "ditto",
+    "drfa",
+    "drfl",
     "erm",
     "excluding",
+    "fairmoo",
     "faults",
     "fedavg",
     "feddyn",
     "fedeba",
+    "fedeba_plus",
     "fedfv",
+    "fedheal",
+    "fedlf",
     "fedmaba",
+    "fedmdfg",
     "fedmgda_plus",
     "fednova",
     "fedper",
@@ -114,6 +130,7 @@ __all__ = [
     "fedrep",
     "fedsgd",
     "fine_tune",
+    "gifair",
     "ledger",
     "local_sgd",
     "loss_proportional",
@@ -140,6 +157,7 @@ __all__ = [
     "simulation",
     "size_proportional",
     "size_softmax",
+    "superquantile",
     "sweep",
     "table",
     "term",

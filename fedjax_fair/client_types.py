@@ -55,6 +55,8 @@ class Trace(NamedTuple):
     gradient: Any = None
     """Mean over the local steps of the gradient, of the form of the parameters, where a method asked for it
     (``LocalSGD.gradient``), with the weight decay of plain SGD; it stays at the client."""
+    snapshot: Any = None
+    """The model on its way, where a method asked for it (``LocalSGD.snapshot``); it stays at the client."""
 
 
 class Objective(Protocol):
@@ -94,7 +96,8 @@ class Memory(NamedTuple):
     """``params -> pytree``: the form of what a client sends besides the update, in zeros; None for nothing. The
     rule and the server find it as ``report.message``."""
     broadcast: Callable[[Any], Any] | None = None
-    """``state -> pytree``: what the server sends besides the model, of the state of the method's ``transform``."""
+    """``state -> pytree``: what the server sends besides the model, of the state of the method's ``transform``; of
+    the rule's, where the method has no transform."""
     personal: Callable[[Params, Any], Params] | None = None
     """``(params, M) -> params``: the model that a client uses itself: scored where ``evaluate`` says
     ``"test@personal"``."""

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.extend.core import Jaxpr, Literal
 
 from fedjax_fair.types import (
@@ -51,9 +52,11 @@ def reads(
     def results(report: Report, params: Params) -> Any:
         sizes, key = jnp.ones((n_clients,)), jax.random.key(0)
         transform = server_transform(method, n_clients, slots)
-        sent = {"report": report, "coef": jnp.ones((slots,)), "key": key}
+        coef, start = jnp.ones((slots,)), method.aggregator.init(sizes, key)
+        sent = {"report": report, "coef": coef, "key": key}
         return (
-            method.aggregator.weigh(method.aggregator.init(sizes, key), report, key),
+            method.aggregator.weigh(start, report, key),
+            () if method.revise is None else method.revise(start, coef, report, key, _losses),
             transform.update(params, transform.init(params), params, **sent),
             selector.observe(selector.init(sizes, key), report) if selector is not None else (),
         )
@@ -63,6 +66,11 @@ def reads(
     fields = jax.tree.unflatten(jax.tree.structure((report, params)), used_inputs(program.jaxpr))[0]
     used = {name for name, flags in zip(Report._fields, fields) if any(jax.tree.leaves(flags))}
     return tuple(name for name in Report._fields if name in used and name not in FREE)
+
+
+def _losses(update: Params, ids: Array) -> Array:
+    """Losses that depend on the whole update."""
+    return jnp.zeros(ids.shape) + sum(leaf.sum() for leaf in jax.tree.leaves(update))
 
 
 def used_inputs(program: Jaxpr) -> list[bool]:

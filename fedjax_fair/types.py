@@ -81,6 +81,8 @@ class Context(NamedTuple):
     sets, or on one random minibatch of ``batch`` examples drawn with ``key``."""
     available: Callable[[Array], Array]
     """``(ids i32[K]) -> bool[K]``: who can take part in this round."""
+    rule: State = ()
+    """The aggregation rule's state: what AFL or DRFA draw their cohorts from."""
 
 
 class Selector(NamedTuple):
@@ -95,6 +97,10 @@ class Selector(NamedTuple):
     cohort: int
     """S, a Python integer."""
 
+
+Losses: TypeAlias = Callable[[Params, Array], Array]
+"""``(update, ids i32[K]) -> f[K]``: the mean plain loss of the model w + update on the training sets of any
+clients; NaN for who is not available in this round."""
 
 Transform: TypeAlias = optax.GradientTransformationExtraArgs
 
@@ -112,6 +118,12 @@ class Method(NamedTuple):
     of N and S that gives it, for one whose memory depends on them."""
     memory: Memory | None = None
     """What clients keep between their rounds, send besides the update and are sent besides the model."""
+    revise: Callable[..., tuple[Array, State]] | None = None
+    """``(state, coef f[S], report, key, losses) -> (coef f[S], state)``: a second look of the rule, at its own
+    state and coefficients before the server moves. ``losses`` is a :data:`Losses`; every call of it costs the
+    clients asked a forward pass over their data."""
+    selector: Callable[[Selector], Selector] | None = None
+    """Replaces the selector: ``selector -> selector`` (DRFA: as many clients, drawn by its own weights)."""
 
 
 class SimState(NamedTuple):

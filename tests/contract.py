@@ -17,7 +17,14 @@ N, S = 8, 5  # clients in the federation, slots of a partial cohort
 SIZES = np.array([50, 20, 400, 75, 310, 120, 33, 90], np.float32)
 LOSS = np.array([0.3, 2.1, 1.2, 0.9, 3.3, 0.7, 1.9, 2.6], np.float32)  # one of each client, all distinct
 SUB_SIMPLEX = {"qfedavg", "qfedsgd"}  # a step size of their own: nonnegative coefficients that sum to at most 1
-DIRECTION = {"fedmgda_plus", "fedfv", "fednova"}  # rescaled: coefficients of any size and (FedFV) sign
+DIRECTION = {  # rescaled: coefficients of any size and (but for FedMGDA+ and FedNova) sign
+    "fedmgda_plus",
+    "fedfv",
+    "fednova",
+    "fedmdfg",
+    "adafed",
+    "fairmoo",
+}
 # Everybody else's coefficients are nonnegative and sum to 1.
 
 # Choices that change the arithmetic, beside the defaults of every registered rule.
@@ -26,6 +33,8 @@ VARIANTS = {
     "fedmaba-literal": ("fedmaba", {"kl_set": "literal", "scatter_back": "literal"}),
     "aaggff_s-repo": ("aaggff_s", {"variant": "repo"}),
     "aaggff_d-repo": ("aaggff_d", {"variant": "repo", "cdf": "normal"}),
+    "gifair-groups": ("gifair", {"groups": [0, 1, 2, 0, 1, 2, 0, 1]}),
+    "gifair-rate": ("gifair", {"reading": "rate"}),
 }
 CASES = {name: (name, {}) for name in registry.AGGREGATORS} | VARIANTS
 
@@ -64,7 +73,7 @@ def make_report(seed: int, ids, **changes) -> Report:
     def signal(low: float, high: float) -> np.ndarray:
         return rng.uniform(low, high, s).astype(np.float32)
 
-    updates = {"w": rng.normal(0, 0.3, (s, 2, 2)).astype(np.float32), "b": signal(-0.3, 0.3)}
+    updates = {"w": rng.normal(0, 0.3, (s, 4, 4)).astype(np.float32), "b": signal(-0.3, 0.3)}
     flat = np.concatenate([u.reshape(s, -1) for u in updates.values()], axis=1)
     report = Report(
         ids=ids,

@@ -39,6 +39,16 @@ TABLE = {
     "apfl": ("n",),
     "fedper": ("n",),
     "fedrep": ("n",),
+    "fedmdfg": ("loss", "gram"),
+    "gifair": ("loss",),
+    "superquantile": ("n", "loss"),
+    "adafed": ("loss", "gram"),
+    "fairmoo": ("loss", "gram"),
+    "drfl": ("loss",),
+    "fedlf": ("loss", "updates"),
+    "fedheal": ("updates",),
+    "drfa": ("steps", "message"),
+    "fedeba_plus": ("loss", "message"),
 }
 
 OTHER_CHOICES = {  # settings that change what is read
@@ -51,6 +61,9 @@ OTHER_CHOICES = {  # settings that change what is read
     "fedeba": (ff.fedeba(prior="size"), ("n", "loss")),
     "reweighted": (ff.reweighted(weighting="size"), ("n", "loss")),
     "pg_ffl": (ff.pg_ffl(deterministic=True), ("n", "loss", "accuracy", "updates")),
+    "fedmdfg": (ff.fedmdfg(line_search=2), ("loss", "gram", "updates")),
+    "gifair-rate": (ff.gifair(reading="rate"), ("train_loss",)),
+    "fedeba_plus": (ff.fedeba_plus(prior="size"), ("n", "loss", "message")),
     "scaffold-fedmaba": (ff.scaffold(aggregator=ff.fedmaba()), ("loss", "message")),
     "ditto-fedmaba": (ff.ditto(aggregator=ff.fedmaba()), ("loss",)),
 }

@@ -8,12 +8,11 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from fedjax_fair.aggregators.room import check_room
 from fedjax_fair.aggregators.stateless import init
 from fedjax_fair.checks import check_count, check_range
 from fedjax_fair.numerics.solvers import uniform_over
 from fedjax_fair.types import Aggregator, Key, Method, Params, Report, State
-
-MEMORY_LIMIT = 4 * 2**30  # bytes that tau > 0 may remember
 
 
 class FedFVMemory(NamedTuple):
@@ -102,12 +101,8 @@ def external_conflicts(tau: int) -> Callable[[int, int], optax.GradientTransform
 
         def start(params: Params) -> FedFVMemory:
             params = jax.tree.map(jnp.asarray, params)  # a leaf may be a number of Python's
-            size = tau * cohort * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
-            if size > MEMORY_LIMIT:
-                raise ValueError(
-                    f"fedfv with tau={tau} would remember {tau} x {cohort} models, {size / 2**30:.1f} GiB; "
-                    f"the limit is {MEMORY_LIMIT / 2**30:g} GiB: take a smaller tau or cohort"
-                )
+            models = f"{tau} x {cohort} models"
+            check_room(f"fedfv with tau={tau}", models, tau * cohort, params, "take a smaller tau or cohort")
             empty = jax.tree.map(lambda p: jnp.zeros((tau, cohort, *p.shape), p.dtype), params)
             return FedFVMemory(jnp.zeros((), jnp.int32), jnp.full((tau, cohort), -1, jnp.int32), empty)
 

@@ -18,11 +18,11 @@ from fedjax_fair.engine.checks import check_weights
 from fedjax_fair.engine.components import Components
 from fedjax_fair.engine.devices import gather, share
 from fedjax_fair.engine.failures import drop_coefficients, drop_failures, finite, numbers, silence, zeroed
-from fedjax_fair.engine.memory import broadcast, written
+from fedjax_fair.engine.memory import written
 from fedjax_fair.engine.signals import gram
 from fedjax_fair.engine.training import Carried, Sent, no_sum, weighted_sum
-from fedjax_fair.robustness.faults import Fault, misreport
-from fedjax_fair.types import Key, Memory, Params, Report, SimState, State, message_of
+from fedjax_fair.robustness.faults import Fault, misreport, misreport_losses
+from fedjax_fair.types import Key, Losses, Memory, Params, Report, SimState, State, message_of
 
 REVEALED = frozenset(["train_loss", "train_loss_std", "gram", "updates", "steps", "message"])
 """The signals that are known after training only."""
@@ -74,11 +74,19 @@ class Trained(NamedTuple):
 
 
 def train_and_weigh(
-    parts: Components, state: SimState, data: FederatedData, report: Report, train: Key, weigh: Key, fault: Key
+    parts: Components,
+    state: SimState,
+    data: FederatedData,
+    report: Report,
+    train: Key,
+    weigh: Key,
+    fault: Key,
+    present: Key,
 ) -> Trained:
     """Train a cohort and weigh what it reports.
 
-    ``report`` is what is known before training; the keys are those of training, of the rule and of the faults.
+    ``report`` is what is known before training; the keys are those of training, of the rule, of the faults and of
+    the absences.
     """
     cohort, mesh = parts.selector.cohort, parts.mesh
 
@@ -88,13 +96,18 @@ def train_and_weigh(
 
     local = (state.params, data, share(report.ids, mesh, "edge"), train, state.round)
     summed = parts.training.summed
-    if summed is None or not REVEALED.isdisjoint(parts.reads):
-        carried = Carried(state.memory, broadcast(parts.memory, state.server))
+    if summed is None or parts.revise is not None or not REVEALED.isdisjoint(parts.reads):
+        carried = Carried(state.memory, parts.broadcast(state))
         sent = parts.training.stacked(*local, carried)
         if "steps" in parts.reads and sent.trace.steps is None:
             raise ValueError("trainer must count its steps, Trace(steps=...), for a rule that reads them, got none")
         report, updates, arrived = after_training(report, sent, parts.faults, fault, mesh)
         report, coef, after = judge(drop_failures(report, parts.reads, arrived))
+        if parts.revise is not None:
+            ask = losses_of(parts, state, data, fault, present)
+            second = parts.revise(after, coef, report, jax.random.fold_in(weigh, 1), ask)
+            coef, after = check_weights(second, cohort, after, "revise")
+            report, coef = drop_coefficients(report, coef)
         mine = share(coef, mesh)
         total = jax.tree.map(lambda u: weighted_sum(mine, u), updates)
         kept = written(state.memory, report.ids, gather(sent.memory, cohort, mesh), report.active)
@@ -106,6 +119,18 @@ def train_and_weigh(
 
     report = drop_failures(report, parts.reads, report.active)
     return Trained(*weigh_first(report, judge, train_and_add, state.aggregator, state.params), None)
+
+
+def losses_of(parts: Components, state: SimState, data: FederatedData, fault: Key, present: Key) -> Losses:
+    """What a rule's second look may ask of clients: the losses of the model w + update, as they report them."""
+
+    def losses(update: Params, ids: Array) -> Array:
+        params = jax.tree.map(lambda w, u: w + u.astype(w.dtype), state.params, update)
+        found = parts.received_loss(state._replace(params=params), data, ids)
+        heard = misreport_losses(found, ids, parts.faults, fault, params)
+        return jnp.where(parts.available(present, state.round, ids), heard, jnp.nan)
+
+    return losses
 
 
 class Try(NamedTuple):

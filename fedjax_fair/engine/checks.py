@@ -30,10 +30,10 @@ def check_types(data: Any, server_optimizer: Any, loss: Any, metric: Any, deploy
         raise ValueError(f"deploy must be a function of the state, such as ff.averaged, got {deploy!r}")
 
 
-def check_federation(selector: Selector, available: Any, n_clients: int) -> None:
-    """The selector and the availability are made for so many clients."""
+def check_federation(selector: Selector, available: Any, n_clients: int, rule: Aggregator) -> None:
+    """The selector, beside this rule, and the availability are made for so many clients."""
     check_cohort(selector, n_clients)
-    check_select(selector, n_clients)
+    check_select(selector, n_clients, rule)
     check_available(available, n_clients)
 
 
@@ -80,13 +80,13 @@ def check_splits(evaluate: Sequence[str], data: FederatedData) -> tuple[str, ...
     return tuple(splits)
 
 
-def check_weights(result: Any, cohort: int, before: Any) -> tuple[Array, Any]:
-    """What an aggregator's ``weigh`` must return: ``(coefficients f[S], state)``."""
+def check_weights(result: Any, cohort: int, before: Any, name: str = "weigh") -> tuple[Array, Any]:
+    """What an aggregator's ``weigh``, or a method's ``revise``, must return: ``(coefficients f[S], state)``."""
     if not isinstance(result, tuple) or len(result) != 2 or jnp.shape(result[0]) != (cohort,):
         alone = "one array" if isinstance(result, Array) else type(result).__name__
         got = jnp.shape(result[0]) if isinstance(result, tuple) and result else alone
-        raise ValueError(f"weigh must return (coefficients [{cohort}], state), got {got}")
-    check_state("weigh", before, result[1])
+        raise ValueError(f"{name} must return (coefficients [{cohort}], state), got {got}")
+    check_state(name, before, result[1])
     return result
 
 
@@ -154,15 +154,17 @@ def check_ids(result: Any, cohort: int) -> tuple[Array, Any]:
     return result
 
 
-def check_select(selector: Selector, n_clients: int) -> None:
+def check_select(selector: Selector, n_clients: int, rule: Aggregator) -> None:
     """A selector accepts N clients and keeps its state's form: traced, nothing computed."""
 
     def ask(ids: Array, key: Any = None, batch: int | None = None) -> Array:
         return jnp.ones(ids.shape)
 
     def first(key: Any) -> tuple[Any, Any]:
-        context = Context(jnp.zeros((), jnp.int32), n_clients, ask, lambda ids: jnp.ones(ids.shape, bool))
-        state = selector.init(jnp.ones((n_clients,)), key)
+        sizes = jnp.ones((n_clients,))
+        rules = rule.init(sizes, key)
+        context = Context(jnp.zeros((), jnp.int32), n_clients, ask, lambda ids: jnp.ones(ids.shape, bool), rules)
+        state = selector.init(sizes, key)
         return state, check_ids(selector.select(state, key, context), selector.cohort)[1]
 
     check_state("select", *jax.eval_shape(first, jax.random.key(0)))

@@ -39,6 +39,10 @@ class Components(NamedTuple):
     """The signals that the rule, the server or the selector reads."""
     memory: Memory | None
     """What clients remember."""
+    broadcast: Callable[[SimState], Any]
+    """What the server sends besides the model; None for nothing."""
+    revise: Callable[..., Any] | None
+    """The rule's second look, in full precision."""
     mesh: Mesh | None
     """The devices that share the cohort; None for one."""
 

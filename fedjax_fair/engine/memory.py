@@ -1,6 +1,7 @@
 """What clients keep between their rounds: N memories, of which a round reads and writes its cohort's."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ from jax.sharding import Mesh
 from fedjax_fair.engine.watch import say
 from fedjax_fair.numerics.model_size import bytes_of
 from fedjax_fair.numerics.solvers import scatter
-from fedjax_fair.types import Memory, Method, Params, State
+from fedjax_fair.types import Memory, Method, Params, SimState
 
 MUCH = 1 / 4
 """Share of a device's memory from which clients' is worth a warning: a round needs room beside it."""
@@ -24,9 +25,14 @@ def first_memory(memory: Memory | None, params: Params, n_clients: int) -> Any:
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_clients, *jnp.shape(leaf))), memory.init(params))
 
 
-def broadcast(memory: Memory | None, server: State) -> Any:
-    """What the server sends everybody besides the model; the state of the method's transform is its first half."""
-    return None if memory is None or memory.broadcast is None else memory.broadcast(server[0])
+def broadcaster(method: Method) -> Callable[[SimState], Any]:
+    """``state -> what the server sends everybody besides the model``; None for nothing."""
+    send = None if method.memory is None else method.memory.broadcast
+    if send is None:
+        return lambda state: None
+    if method.transform is None:
+        return lambda state: send(state.aggregator)
+    return lambda state: send(state.server[0])  # the optimiser's state is its second half
 
 
 def written(before: Any, ids: Array, new: Any, active: Array) -> Any:

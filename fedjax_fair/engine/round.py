@@ -37,7 +37,7 @@ def play_round(parts: Components, state: SimState, data: FederatedData) -> tuple
     )
 
     # Train and weigh: from every client's update, and the rule's coefficient for it, to their sum.
-    trained = train_and_weigh(parts, state, data, report, keys.train, keys.weigh, keys.fault)
+    trained = train_and_weigh(parts, state, data, report, keys.train, keys.weigh, keys.fault, keys.present)
     report, coef = trained.report, trained.coef
 
     # Move.

@@ -51,7 +51,7 @@ def select(
         asked.append((jnp.where(there, ids, -1), jnp.where(there, losses, 0).sum()))
         return jnp.where(there, misreport_losses(answers, ids, parts.faults, fault, state.params), jnp.nan)
 
-    context = Context(state.round, n_clients, ask, available)
+    context = Context(state.round, n_clients, ask, available, state.aggregator)
     ids, memory = check_ids(parts.selector.select(state.selector, select, context), parts.selector.cohort)
     known = valid_ids(ids, n_clients)
     ids = jnp.clip(ids, 0, n_clients - 1)

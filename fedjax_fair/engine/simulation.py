@@ -18,7 +18,7 @@ from fedjax_fair.engine.blocks import choose_block, choose_interleaved
 from fedjax_fair.engine.components import Components
 from fedjax_fair.engine.devices import as_mesh, everywhere, part, replicate
 from fedjax_fair.engine.fit import check_fit, check_other, check_parameters, of_this_form
-from fedjax_fair.engine.memory import check_memory, first_memory
+from fedjax_fair.engine.memory import broadcaster, check_memory, first_memory
 from fedjax_fair.engine.personal import FineTune, judged_alone, names_of, owners
 from fedjax_fair.engine.restarts import check_local
 from fedjax_fair.engine.round import play_round
@@ -119,7 +119,9 @@ def simulation(
     checks.check_types(data, server_optimizer, loss, metric, deploy)
     mesh, net, method = as_mesh(devices), as_model(model), as_method(aggregator)
     selector = uniform(data.n_clients) if selector is None else selector
-    checks.check_federation(selector, available, data.n_clients)
+    checks.check_cohort(selector, data.n_clients)
+    selector = selector if method.selector is None else method.selector(selector)
+    checks.check_federation(selector, available, data.n_clients, method.aggregator)
     faults = check_faults(faults, data.n_clients)
     names = names_of(evaluate, method.memory)
     splits = checks.check_splits(names, data)
@@ -157,6 +159,8 @@ def simulation(
         update=computing("highest", server.update),
         reads=signals_read(method, server, selector, data, shapes, kind),
         memory=method.memory,
+        broadcast=broadcaster(method),
+        revise=None if method.revise is None else computing("highest", method.revise),
         mesh=mesh,
     )
     scores = scoring(net, metric, loss)

@@ -96,7 +96,7 @@ def cohort_training(
             arrived = all_finite([*jax.tree.leaves(update), *numbers((kept, message))])
             if not faulty:
                 update, message = jax.tree.map(lambda leaf: jnp.where(arrived, leaf, 0), (update, message))
-            return Sent(update, trace._replace(gradient=None), arrived, kept, message)
+            return Sent(update, trace._replace(gradient=None, snapshot=None), arrived, kept, message)
 
         def one(id: Array) -> Sent:
             who = client(id)

@@ -55,7 +55,12 @@ def within(train: Any) -> Any:
 
 
 def plus(loss: LossFn, term: Callable[[Params], Array], anchor: Params = None) -> LossFn:
-    """The loss with a term of the parameters added to what is differentiated, and no other change.
+    """The loss with a term of the parameters added to what is differentiated, and no other change."""
+    return changed(loss, lambda value, params: value + term(params), anchor)
+
+
+def changed(loss: LossFn, change: Callable[[Array, Params], Array], anchor: Params = None) -> LossFn:
+    """The loss where ``change(objective, params)`` is differentiated, and the rest is as it was.
 
     ``anchor`` is the received model where the training begins with another one: FedProx's term goes by it.
     """
@@ -63,15 +68,15 @@ def plus(loss: LossFn, term: Callable[[Params], Array], anchor: Params = None) -
         inner = loss.objective
 
         def objective(losses: Array, mask: Array, params: Params, start: Params) -> Array:
-            return inner(losses, mask, params, start if anchor is None else anchor) + term(params)
+            return change(inner(losses, mask, params, start if anchor is None else anchor), params)
 
         return dataclasses.replace(loss, objective=objective)
 
-    def added(params: Params, batch: Batch, start: Params) -> tuple[Array, Array]:
+    def other(params: Params, batch: Batch, start: Params) -> tuple[Array, Array]:
         value, plain = loss(params, batch, start if anchor is None else anchor)
-        return value + term(params), plain
+        return change(value, params), plain
 
-    return added
+    return other
 
 
 def inner(one: Params, other: Params) -> Array:

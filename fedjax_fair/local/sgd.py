@@ -38,6 +38,8 @@ class LocalSGD(NamedTuple):
     gradient: bool = False
     """Whether the trace tells the mean of the gradients, for methods that ask for it; for any optimiser but plain
     SGD an addition a step."""
+    snapshot: Callable[[Client, Array], Array] | None = None
+    """``(client, steps due i32[]) -> i32[]``: after which step the trace keeps the model, for methods that ask."""
 
     def __call__(
         self, loss: LossFn, params: Params, client: Client, key: Key, round: Array
@@ -72,9 +74,10 @@ class LocalSGD(NamedTuple):
         )
         gradient = jax.value_and_grad(differentiated, has_aux=True)
         zero = jnp.zeros((), jnp.result_type(float))
+        at_step = None if self.snapshot is None else self.snapshot(client, jnp.asarray(steps, jnp.int32))
 
         def step(k: Array, rows: Array, carry: tuple) -> tuple:
-            params, opt_state, mean, spread, total = carry
+            params, opt_state, mean, spread, total, kept = carry
             batch = Batch(*client.take(rows), real(k), jax.random.fold_in(noise_key, k))
             (_, plain), grads = gradient(params, batch, anchor)
             updates, opt_state = self.optimizer.update(grads, opt_state, params)
@@ -83,16 +86,20 @@ class LocalSGD(NamedTuple):
             # Welford's recurrence: the plain sum of squares cancels in float32.
             plain = plain.astype(zero.dtype)
             moved = mean + (plain - mean) / (k + 1).astype(zero.dtype)
+            params = optax.apply_updates(params, updates)
+            if kept is not None:
+                kept = jax.tree.map(lambda new, old: jnp.where(k + 1 == at_step, new, old), params, kept)
             return (
-                optax.apply_updates(params, updates),
+                params,
                 opt_state,
                 moved,
                 spread + (plain - mean) * (plain - moved),
                 None if total is None else jax.tree.map(jnp.add, total, grads),
+                kept,
             )
 
         def end(carry: tuple) -> tuple[Params, Trace]:
-            params, _, mean, spread, total = carry
+            params, _, mean, spread, total, kept = carry
             made = jnp.maximum(jnp.asarray(steps, jnp.int32), 0)
             if self.limit is not None:  # a client that makes no step has no loss: 0 would be the best of all
                 mean, spread = (jnp.where(jnp.asarray(steps) > 0, v, jnp.nan) for v in (mean, spread))
@@ -104,7 +111,7 @@ class LocalSGD(NamedTuple):
                 mean_gradient = of_way(self.optimizer, laid(anchor), params, made, scale)
             elif self.gradient:
                 mean_gradient = jax.tree.map(lambda g: g / jnp.maximum(made, 1).astype(g.dtype), laid(total))
-            return params, Trace(mean, deviation, made, mean_gradient)
+            return params, Trace(mean, deviation, made, mean_gradient, None if kept is None else laid(kept))
 
         rows: Rows
         if isinstance(steps, int):
@@ -118,7 +125,8 @@ class LocalSGD(NamedTuple):
 
         summed = self.gradient and not is_plain(self.optimizer, params)
         total = jax.tree.map(jnp.zeros_like, params) if summed else None
-        return Work(steps, rows, (params, self.optimizer.init(params), zero, zero, total), step, end)
+        kept = None if at_step is None else params
+        return Work(steps, rows, (params, self.optimizer.init(params), zero, zero, total, kept), step, end)
 
     def _batches(self, client: Client, key: Key) -> tuple[Any, Order, Callable[[Array], Array]]:
         """The number of steps, the positions of each among the client's rows, and ``step -> mask bool[B]``."""

@@ -19,6 +19,14 @@ GRIDS: Mapping[str, Mapping[str, list[Any]]] = {
     "aaggff_d": {"cdf": ["weibull", "logistic", "normal", "gumbel"]},
     "pg_ffl": {"beta": [0.0001, 0.001, 0.01, 0.1]},  # Sun et al. 2022: its rate, around the one that it names
     "fedeba": {"tau": [0.05, 0.1, 0.5, 1.0]},  # Wang et al. 2023
+    "fedeba_plus": {"tau": [0.1, 1.0], "alpha": [0.1, 0.5]},
+    "fedmdfg": {"theta": [5.0, 11.25, 22.5, 45.0]},  # Pan et al., AAAI 2023: 11.25
+    "gifair": {"coeff": [0.1, 0.25, 0.5, 1.0]},  # Yue et al. 2023: .5; Huawei's code: .1
+    "superquantile": {"theta": [0.1, 0.3, 0.5, 0.8]},  # Laguel et al., CISS 2021
+    "adafed": {"gamma": [0.5, 1.0, 2.0, 3.0]},  # Hamidi and Yang, TMLR 2024: 1 and 3 in the port
+    "fairmoo": {"prefer": [0.003, 0.006, 0.03, 0.3]},  # .003 and .006 in the authors' code
+    "drfa": {"lr": [0.0001, 0.001, 0.01, 0.1]},  # Deng et al., NeurIPS 2020: .1, decaying
+    "fedheal": {"threshold": [0.3, 0.5], "beta": [0.2, 0.4]},  # Chen et al., CVPR 2024: .3 and .4
     "loss_softmax": {"temperature": [0.1, 0.5, 1.0, 5.0]},
     "size_softmax": {"temperature": [0.1, 0.5, 1.0, 5.0]},
 }

@@ -41,12 +41,22 @@ AGGREGATORS: dict[str, Callable[..., Aggregator | Method]] = _table(
     aggregators.size_softmax,
     aggregators.reweighted,
     aggregators.fednova,
+    aggregators.fedmdfg,
+    aggregators.gifair,
+    aggregators.superquantile,
+    aggregators.adafed,
+    aggregators.fairmoo,
+    aggregators.drfl,
+    aggregators.fedlf,
+    aggregators.fedheal,
     methods.scaffold,
     methods.feddyn,
     methods.ditto,
     methods.apfl,
     methods.fedper,
     methods.fedrep,
+    methods.drfa,
+    methods.fedeba_plus,
 )
 
 SELECTORS: dict[str, Callable[..., Selector]] = _table(

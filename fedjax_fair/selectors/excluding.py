@@ -55,7 +55,7 @@ def excluding(ids: Any, selector: Selector) -> Selector:
         def outside(function: Callable[..., Array]) -> Callable[..., Array]:
             return lambda asked, *more, **named: function(stay[asked], *more, **named)
 
-        inside = Context(context.round, known, outside(context.probe), outside(context.available))
+        inside = Context(context.round, known, outside(context.probe), outside(context.available), context.rule)
         chosen, state = selector.select(state, key, inside)
         valid = (chosen >= 0) & (chosen < known)
         return jnp.where(valid, stay[jnp.clip(chosen, 0, known - 1)], -1), state

@@ -70,6 +70,7 @@ STATEFUL = {
     "averaged": lambda: build(ff.fedavg(), server_optimizer=ff.average_iterates(), deploy=ff.averaged),
     "scaffold": lambda: build(ff.scaffold(), client_block=1),
     "ditto": lambda: build(ff.ditto(aggregator=ff.fedmaba()), evaluate=("test", "test@personal")),
+    "drfa": lambda: build(ff.drfa()),
 }
 
 

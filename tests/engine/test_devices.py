@@ -152,6 +152,7 @@ def results(devices):
     found["troubled"] = played(troubled(devices), 50)
     found["remembering"] = played(remembering(devices), 50)
     found["scaffold 5"] = played(logistic("scaffold", 5, devices), 50)
+    found["drfa 5"] = played(logistic("drfa", 5, devices), 20)
     found["one by one"] = played(one_by_one(devices), 50)
     found["swept clients"] = swept(devices, 1)
     found["swept runs"] = swept(1, devices)

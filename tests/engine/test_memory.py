@@ -198,6 +198,8 @@ REFUSED = {
     ),
     "scaffold": (ff.scaffold(), own, "scaffold(option=2) needs an ff.local_sgd trainer, got a function"),
     "ditto": (ff.ditto(1.0, 2), own, "ditto(personal_steps=...) needs an ff.local_sgd trainer, got a function"),
+    "drfa": (ff.drfa(), own, "drfa needs an ff.local_sgd trainer, got a function"),
+    "fedeba_plus": (ff.fedeba_plus(), own, "fedeba_plus needs an ff.local_sgd trainer, got a function"),
     "apfl": (ff.apfl(), own, "apfl needs an ff.local_sgd trainer, got a function"),
     "fedrep": (ff.fedrep(), own, "fedrep needs an ff.local_sgd trainer, got a function"),
     "pattern": (ff.fedper("Dense"), LOCAL, "personal must match a parameter of b, w, got 'Dense'"),
