@@ -22,8 +22,9 @@ from fedjax_fair.registry import AGGREGATORS, make_rule
 from fedjax_fair.types import as_method
 
 FREE = ("n",)  # there anyway
-KEPT = {"updates": "train_loss"}
-"""What stands for the updates: they are kept where anything of training is read; to read them is the rule's."""
+KEPT = {"updates": "train_loss", "message": "train_loss"}
+"""What stands for updates and messages: updates are kept where anything of training is read; to read them, and to
+make messages, is the rule's."""
 SIZES = {
     "lr": workloads.WORKLOADS["lr-synthetic"]._replace(
         name="lr-100",
@@ -103,13 +104,13 @@ def main() -> None:
     beside = {}  # FedSGD's local work is not FedAvg's: its baseline shares it
     for name, rule in rules.items():
         signals = tuple(dict.fromkeys(KEPT.get(signal, signal) for signal in reads[name]))
-        beside[name] = ("FedAvg, same local work", name if rule.local else "", signals)
+        beside[name] = ("FedAvg, same local work", name if rule.local and rule.memory is None else "", signals)
     plain = {name: (*key[:2], ()) for name, key in beside.items()}
     sims = {name: simulate(rule) for name, rule in rules.items()}
     for name, rule in rules.items():
         for key in (beside[name], plain[name]):
             if key not in sims:
-                sims[key] = simulate(ff.Method(forced(key[2]), local=rule.local))
+                sims[key] = simulate(ff.Method(forced(key[2]), local=rule.local if key[1] else None))
     programs = {key: common.rounds_of(sim, rounds) for key, sim in sims.items()}
     starts = {key: sim.init(jax.random.key(0)) for key, sim in sims.items()}
     rows, numbers = [], []
@@ -135,7 +136,8 @@ def main() -> None:
     notes = (
         f"{work.title}, a tenth of each client's data kept for validation. For each rule {repeats} calls of "
         f"{rounds} rounds of three programs in turn; medians, also of differences. FedAvg here is uniform, with "
-        "the rule's own local work (FedSGD's is one full batch). Signals: FedAvg that is forced to compute what "
+        "the rule's own local work (FedSGD's is one full batch; what clients that remember do more is the rule's "
+        "own). Signals: FedAvg that is forced to compute what "
         "the rule reads (updates are kept, not read), less FedAvg. Rule itself: the rule less that; small "
         "differences of either sign are noise."
     )

@@ -1,5 +1,6 @@
 """FairMOO: close the gap between the losses first, then descend for everybody (2025)."""
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -56,8 +57,7 @@ def fairmoo(prefer: Array | float = 6e-3, lr: Array | float = 0.2, iterations: i
         others = jnp.maximum(seen.sum() - 1, 1).astype(h.dtype)
         deviation = widest * jnp.sqrt((h**2).sum() / others)
         fair = deviation <= jnp.sqrt(jnp.asarray(prefer, h.dtype))
-        everybody = min_norm_in_halfspace(gram, gram @ h, seen, iterations)
-        mixture = jnp.where(fair, everybody, h)
+        mixture = jax.lax.cond(fair, lambda: min_norm_in_halfspace(gram, gram @ h, seen, iterations), lambda: h)
         square = mixture @ gram @ mixture
         known = square > jnp.finfo(h.dtype).eps * masked_mean(jnp.diagonal(gram), seen)
         return lr * mixture / jnp.sqrt(jnp.where(known, square, jnp.inf)), state

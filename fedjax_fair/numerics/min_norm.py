@@ -1,10 +1,13 @@
 """The shortest vector of a convex hull, from inner products alone: the step of multi-objective descent."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedjax_fair.numerics.solvers import bisect, qp_simplex, uniform_over
+from fedjax_fair.numerics.solvers import qp_simplex, uniform_over
 
 
 def min_norm(gram: Array, where: Array, iterations: int = 300) -> Array:
@@ -31,22 +34,65 @@ def min_norm_in_halfspace(gram: Array, slope: Array, where: Array, iterations: i
     r"""The weights of the shortest mixture with :math:`\sum_i \lambda_i` ``slope``:math:`_i \ge 0`.
 
     Where the shortest of all breaks that, it is :math:`\min_\lambda \tfrac12 \|\sum_i \lambda_i g_i\|^2 - \nu
-    \sum_i \lambda_i` ``slope``:math:`_i` for the smallest multiplier :math:`\nu` that does not; the sum grows with
-    :math:`\nu`, so bisection finds it. Where no slope is above 0, nothing can be done: the shortest of all.
+    \sum_i \lambda_i` ``slope``:math:`_i` for the smallest multiplier :math:`\nu` that does not. Where no slope is
+    above 0, nothing can be done: the shortest of all.
     """
     largest = jnp.max(jnp.abs(slope), where=where, initial=0)
     slope = jnp.where(where, slope / jnp.where(largest > 0, largest, 1), 0)
     steepest = jnp.argmax(jnp.where(where, slope, -jnp.inf))
     feasible = slope[steepest] > 0
     shortest = min_norm(gram, where, iterations)
-
-    def mixture(nu: Array) -> Array:
-        return qp_simplex(gram, -nu * slope, shortest, where, iterations)
+    # Above this multiplier the steepest vector alone would be better than any mixture that breaks the bound.
+    enough = gram[steepest, steepest] / (2 * jnp.where(feasible, slope[steepest], 1))
 
     def search() -> Array:
-        # Above this multiplier the steepest vector alone would be better than any mixture that breaks the bound.
-        enough = gram[steepest, steepest] / (2 * jnp.where(feasible, slope[steepest], 1))
-        steps = jnp.finfo(gram.dtype).nmant + 5
-        return mixture(bisect(lambda nu: mixture(nu) @ slope >= 0, 0 * enough, enough, steps)[1])
+        return _least_multiplier(
+            lambda nu, start: qp_simplex(gram, -nu * slope, start, where, iterations), slope, shortest, enough
+        )
 
     return jax.lax.cond(feasible & (shortest @ slope < 0), search, lambda: shortest)
+
+
+class Bracket(NamedTuple):
+    """Multipliers below and above the one that is looked for, and what they give."""
+
+    k: Array
+    low: Array
+    short: Array  # sum of slopes at low, below 0; halved every time that low stays put
+    high: Array
+    over: Array  # at high, at least 0; halved likewise
+    mixture: Array  # at high
+
+
+def _least_multiplier(
+    mixture: Callable[[Array, Array], Array], slope: Array, shortest: Array, enough: Array
+) -> Array:
+    """The mixture at the root of its sum of slopes, which grows with the multiplier: the Illinois method.
+
+    False position, which halves the value at an end that stays put; the few pieces of the sum are nearly straight.
+    """
+    close = jnp.sqrt(
+        jnp.finfo(slope.dtype).eps
+    )  # of the steepest slope, which is 1; on the side that keeps the bound
+
+    def goes_on(now: Bracket) -> Array:
+        return (now.k < 60) & (now.mixture @ slope > close) & (now.high - now.low > close**2 * enough)
+
+    def narrow(now: Bracket) -> Bracket:
+        nu = (now.low * now.over - now.high * now.short) / (now.over - now.short)
+        found = mixture(nu, now.mixture)
+        sum = found @ slope
+        below = sum < 0
+        return Bracket(
+            now.k + 1,
+            jnp.where(below, nu, now.low),
+            jnp.where(below, sum, now.short / 2),
+            jnp.where(below, now.high, nu),
+            jnp.where(below, now.over / 2, sum),
+            jnp.where(below, now.mixture, found),
+        )
+
+    most = mixture(enough, shortest)
+    zero = jnp.zeros((), slope.dtype)
+    start = Bracket(jnp.zeros((), jnp.int32), zero, shortest @ slope, enough, most @ slope, most)
+    return jax.lax.while_loop(goes_on, narrow, start).mixture

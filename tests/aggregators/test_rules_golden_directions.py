@@ -70,7 +70,7 @@ def test_fairmoos_direction():
     for case in golden("fairmoo")["cases"]["directions"]:
         g = np.array(case["gradients"])
         coef = weights(ff.fairmoo(case["prefer"], lr=1.0), case["losses"], -g)
-        assert relative(coef @ g, case["d_exact"]) < 1e-8
+        assert relative(coef @ g, case["d_exact"]) < 1e-7
 
 
 def test_fairmoo_without_an_answer_takes_the_shortest_mixture():
