@@ -124,9 +124,7 @@ def by_training(
             if place is not None:
                 place.save(known)
                 if stop():
-                    raise KeyboardInterrupt(
-                        f"stopped after {len(known)} coalitions, which are kept in {checkpoint}"
-                    )
+                    raise KeyboardInterrupt(f"stopped after {len(known)} coalitions, kept in {checkpoint}")
 
         at_once = None if place is None else 4 * course.width * course.threads
         return estimate(remembering(game, known, at_once, keep), players), len(known)
