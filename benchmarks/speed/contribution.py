@@ -105,7 +105,7 @@ def main() -> None:
             rows.append([name, method, f"{found.coalitions:,}", str(found.cut), f"{seconds:.0f} s", *separate])
     columns = ("setting", "method", "coalitions", "cut off", "together", "separate", "separate, compiled")
     notes = (
-        f"A hundred clients, {options.rounds} rounds of ten, softmax regressions; shapley by {options.permutations} "
+        f"A hundred clients, {options.rounds} rounds of ten, softmax regressions; shapley: {options.permutations} "
         f"permutations, tolerance {options.tolerance:g}; federated-shapley exact in every round. Separate: the "
         f"coalitions times the median of {options.separate} of them by ff.run, each with its compilation; then as "
         "if all were compiled already."
