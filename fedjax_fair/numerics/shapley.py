@@ -60,7 +60,7 @@ def by_permutations(
 
     The permutations walk side by side: the game is asked for all coalitions of one size at a time. One is cut off,
     and who comes later adds nothing there, behind more than STREAK coalitions in a row that are, by every measure,
-    closer than ``tolerance`` times :math:`|v(N) - v(\emptyset)|` to :math:`v(N)`; 0 never cuts.
+    no further than ``tolerance`` times :math:`|v(N) - v(\emptyset)|` from :math:`v(N)`; 0 never cuts.
 
     Source: Ghorbani, Zou, Data Shapley, ICML 2019, algorithm 1; the count of coalitions in a row is the authors'
     code's. Differs from both in: the tolerance is a share of what all players add, not of what they are worth.
@@ -78,7 +78,7 @@ def by_permutations(
         now = game(members[walking])
         samples[walking, who] = now - before[walking]
         before[walking] = now
-        there = (np.abs(now - grand) < near).all(1)
+        there = (np.abs(now - grand) <= near).all(1) & (tolerance > 0)
         streak[walking] = np.where(there, streak[walking] + 1, 0)
         if place == players - 1:
             break

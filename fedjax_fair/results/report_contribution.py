@@ -16,7 +16,7 @@ from fedjax_fair.results.table import digits_of
 def by_client(found: Contribution | None, arrays: Mapping[str, np.ndarray], metric: Metric) -> str:
     """The section with a row per client, from the highest share of the first measure; empty without a contribution.
 
-    Beside the shares stands what the model of each rule gives the client at the last evaluation, mean over the seeds.
+    Beside the shares stands what each rule's model gives the client at the last evaluation, mean over the seeds.
 
     Raises:
       ValueError: the contribution is of another number of clients than the results.

@@ -30,16 +30,16 @@ def final(history):
     return {name: acc[:, -1] for name, (_, acc) in history.items()}
 
 
-def shares(clients, permutations=9, metric=metrics.kind.ACCURACY):
+def shares(clients, permutations=9, metric=metrics.kind.ACCURACY, measures=("accuracy", "worst10", "gini")):
     draws = np.random.default_rng(0)
-    each = {measure: draws.normal(size=clients) for measure in ("accuracy", "worst10", "gini")}
+    each = {measure: draws.normal(size=clients) for measure in measures}
     errors = {measure: np.full(clients, 0.1) for measure in each}
     ends = dict.fromkeys(each, 0.0)
     return ff.Contribution(each, errors, ends, ends, "shapley", "test", 20, permutations, 0, 99, metric)
 
 
 ALONE = {
-    "contribution": lambda: plot.contribution(shares(30))[0],
+    "contribution": lambda: plot.contribution(shares(30, measures=["accuracy"]))[0],
     "partition": lambda: plot.partition(federation()),
     "coefficients": lambda: plot.coefficients(of_rounds([[0, 1], [2, 1]], [[0.5, 0.5], [0.9, 0.1]]), 3),
     "selections": lambda: plot.selections(
@@ -386,6 +386,6 @@ def test_of_an_error_a_share_below_zero_is_a_good_one():
     axes = plot.contribution(shares(6, metric=error))
     assert axes[1].get_ylabel() == "Worst 10 %\n(cm)"
     for bar in axes[0].patches:
-        assert to_hex(bar.get_facecolor()).upper() == plot.COLOURS[bar.get_height() > 0]
+        assert to_hex(bar.get_facecolor()).upper() == plot.COLOURS[int(bar.get_height() > 0)]
     with pytest.raises(ValueError, match=r"found must be an ff.contribution\(...\), got dict"):
         plot.contribution({})
