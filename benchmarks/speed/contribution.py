@@ -100,14 +100,13 @@ def main() -> None:
             found, seconds = shares(data, method, rounds, options)
             print(f"{name}, {method}: {seconds:.1f} s\n{found}\n", flush=True)
             told = {"seconds": seconds, "coalitions": found.coalitions, "cut": found.cut, "gain": found.gain}
+            told["shares"] = {measure: each.tolist() for measure, each in found.shares.items()}
             told["error"] = {measure: float(np.mean(error)) for measure, error in found.errors.items()}
             numbers[name][method] = told
-            separate = ["–", "–"]
-            if method == "shapley":
-                separate = [f"{found.coalitions * each / 3600:.2f} h" for each in (cold, warm)]
-            rows.append(
-                [name, str(rounds), method, f"{found.coalitions:,}", str(found.cut), f"{seconds:.0f} s", *separate]
-            )
+            times = [found.coalitions * each for each in (cold, warm)] if method == "shapley" else []
+            separate = [f"{each / 3600:.2f} h" for each in times] or ["–", "–"]
+            counts = [str(rounds), method, f"{found.coalitions:,}", str(found.cut)]
+            rows.append([name, *counts, f"{seconds:.0f} s", *separate])
     columns = ("setting", "rounds", "method", "coalitions", "cut off", "together", "separate", "separate, compiled")
     notes = (
         f"A hundred clients, ten a round, softmax regressions; shapley by {options.permutations} "
