@@ -12,10 +12,20 @@ from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.coalitions import Course
 from fedjax_fair.engine.run import as_key
 from fedjax_fair.engine.tasks import threads_for
+from fedjax_fair.engine.watch import say
 from fedjax_fair.metrics.kind import described
 from fedjax_fair.results.compare_arguments import check_build, check_clients, draw
 from fedjax_fair.results.comparison import MEASURES
-from fedjax_fair.results.contribution_runs import METHODS, Estimate, by_rounds, by_training, value_of, width_of
+from fedjax_fair.results.contribution_runs import (
+    METHODS,
+    MOST,
+    Estimate,
+    by_rounds,
+    by_training,
+    players_of,
+    value_of,
+    width_of,
+)
 from fedjax_fair.results.shares import Contribution, check_measures
 from fedjax_fair.types import Simulation
 
@@ -26,7 +36,7 @@ def contribution(
     *,
     method: str = "shapley",
     measures: Sequence[str] = MEASURES,
-    permutations: int | None = None,
+    permutations: int | str | None = None,
     tolerance: float = 0.01,
     rounds: int = 100,
     seed: int = 0,
@@ -68,8 +78,8 @@ def contribution(
       method: "shapley", "federated-shapley" or "leave-one-out".
       measures: of :func:`fedjax_fair.metrics.summary`, in its units and with its signs: of "variance", "std" and
         "gini" a share below 0 is a good one.
-      permutations: of Monte Carlo. By default all coalitions of up to 10 clients (of "federated-shapley",
-        of a cohort) are tried, which is exact, and 200 permutations of more.
+      permutations: of Monte Carlo. By default all coalitions of up to 10 clients (of "federated-shapley", of a
+        cohort) are tried, which is exact, and 200 permutations of more; "all" tries all of up to 20 clients.
       tolerance: a permutation is cut off, and the clients behind add nothing there, after more than 5
         coalitions in a row whose measures ALL are closer to those of all clients than this share of what all add.
         The shares of a measure then add up to its gain within that share. 0 cuts nothing. Of Monte Carlo alone.
@@ -104,9 +114,13 @@ def contribution(
         raise ValueError(f"build must be a function data -> ff.simulation(...), got {build!r}")
     sim = check_build("the federation", lambda: build(data), data, {}, {split})
     _check_simulation(sim)
+    if permutations == "all" and (players := players_of(method, sim)) > MOST:
+        raise ValueError(f"permutations='all' is for up to {MOST} clients, 2^{MOST} coalitions, got {players}")
     counts = np.asarray(getattr(data, split.partition("@")[0]).size) > 0
     if (who := check_clients(clients, data.n_clients)) is not None:
         counts = counts & who
+    if not counts.any():
+        raise ValueError(f"clients must be True for someone with examples in the {split} split, got nobody")
     estimate = Estimate(method, permutations, tolerance, np.random.default_rng(seed))
     value = value_of(names, described(sim.metric), counts)
     course = Course(width_of(side_by_side, estimate, sim), threads_for(threads), lambda count: None)
@@ -117,6 +131,8 @@ def contribution(
         settings = {"rounds": rounds, "split": split, "measures": [*names], "judged": counts.tolist()}
         training = partial(by_training, checkpoint=checkpoint, settings=settings)
         found, coalitions = training(estimate, sim, value, split, key, rounds, course, progress)
+    if not np.isfinite(found.values).all():
+        say(["shares are NaN where a coalition's model, or a client's metric by it, is not finite"])
     return Contribution(
         shares=dict(zip(names, found.values.T)),
         errors=dict(zip(names, found.errors.T)),
@@ -133,10 +149,12 @@ def contribution(
 
 
 def _check_method(method: str, permutations: Any, checkpoint: Any) -> None:
-    if permutations is not None:
+    if permutations is not None and method == "leave-one-out":
+        raise ValueError(f"permutations are of Shapley's methods, not of leave-one-out, got {permutations!r}")
+    if isinstance(permutations, str):
+        check_choice("permutations", permutations, ["all"])
+    elif permutations is not None:
         check_count("permutations", permutations, low=2)
-        if method == "leave-one-out":
-            raise ValueError(f"permutations are of Shapley's methods, not of leave-one-out, got {permutations}")
     if checkpoint is not None and not isinstance(checkpoint, str | Path):
         raise ValueError(f"checkpoint must be a folder, got {checkpoint!r}")
     if checkpoint is not None and method == "federated-shapley":

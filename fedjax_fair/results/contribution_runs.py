@@ -21,6 +21,8 @@ from fedjax_fair.numerics.model_size import bytes_of
 from fedjax_fair.numerics.shapley import Game, Shares, by_permutations, exact, leave_one_out, remembering
 from fedjax_fair.types import Key, Simulation
 
+MOST = 20
+"""Players of whom all coalitions can be asked for: a million."""
 METHODS = ("shapley", "federated-shapley", "leave-one-out")
 FEW = 10
 """Players of whom all coalitions are tried by default: 1,024."""
@@ -37,25 +39,31 @@ class Estimate(NamedTuple):
     """How shares are made of a game."""
 
     method: str
-    permutations: int | None
+    permutations: int | str | None
+    """How many; "all" tries every coalition, and so does None where players are few."""
     tolerance: float
     draws: np.random.Generator
 
     def all_of(self, players: int) -> bool:
         """Whether every coalition is tried."""
-        return self.permutations is None and players <= FEW
+        return self.permutations == "all" or (self.permutations is None and players <= FEW)
+
+    @property
+    def drawn(self) -> int:
+        """How many permutations are drawn where not every coalition is tried."""
+        return self.permutations if isinstance(self.permutations, int) else USUAL
 
     def most(self, players: int) -> int:
         """How many coalitions the game is asked for at the most."""
         if self.method == "leave-one-out":
             return players + 2
-        return 2**players if self.all_of(players) else 2 + (self.permutations or USUAL) * (players - 1)
+        return 2**players if self.all_of(players) else 2 + self.drawn * (players - 1)
 
     def at_once(self, players: int) -> int:
         """How many of them together."""
         if self.method == "leave-one-out" or self.all_of(players):
             return self.most(players)
-        return self.permutations or USUAL
+        return self.drawn
 
     def __call__(self, game: Game, players: int) -> Shares:
         """The shares."""
@@ -63,7 +71,7 @@ class Estimate(NamedTuple):
             return leave_one_out(game, players)
         if self.all_of(players):
             return exact(game, players)
-        return by_permutations(game, players, self.permutations or USUAL, self.tolerance, self.draws)
+        return by_permutations(game, players, self.drawn, self.tolerance, self.draws)
 
 
 def value_of(measures: Sequence[str], metric: Metric, counts: np.ndarray) -> Value:
@@ -76,6 +84,12 @@ def value_of(measures: Sequence[str], metric: Metric, counts: np.ndarray) -> Val
     return value
 
 
+def players_of(method: str, sim: Simulation) -> int:
+    """How many play the largest game: all clients, or a round's cohort."""
+    selector = (sim.arguments or {})["selector"]
+    return sim.data.n_clients if method != "federated-shapley" or selector is None else selector.cohort
+
+
 def width_of(side_by_side: int | str | None, estimate: Estimate, sim: Simulation) -> int:
     """How many coalitions are vmapped at a time.
 
@@ -83,9 +97,7 @@ def width_of(side_by_side: int | str | None, estimate: Estimate, sim: Simulation
       ValueError: ``side_by_side`` is no whole number from 1, None or "auto".
     """
     rounds = estimate.method == "federated-shapley"
-    selector = (sim.arguments or {})["selector"]
-    players = sim.data.n_clients if selector is None or not rounds else selector.cohort
-    most = estimate.at_once(players)
+    most = estimate.at_once(players_of(estimate.method, sim))
     if side_by_side is None:
         return most
     if side_by_side != "auto":
