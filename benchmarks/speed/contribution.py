@@ -112,8 +112,8 @@ def main() -> None:
     columns = ("setting", "rounds", "method", "coalitions", "cut off", "together", "separate", "separate, compiled")
     notes = (
         f"A hundred clients, ten a round, softmax regressions; shapley by {options.permutations} permutations; "
-        f"federated-shapley exact in every round. Separate: the coalitions times the median of {options.separate} of "
-        "them by ff.run, each with its compilation; then as if all were compiled already."
+        f"federated-shapley exact in every round. Separate: the coalitions times the median of {options.separate} "
+        "of them by ff.run, each with its compilation; then as if all were compiled already."
     )
     place = common.folder(options.out, quick=options.quick)
     common.write(place, "contribution", "Contribution", notes, [(columns, rows)], numbers)

@@ -18,7 +18,7 @@ from fedjax_fair.engine.programs import LARGE
 from fedjax_fair.engine.progress import asked_to_stop, bar
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.numerics.model_size import bytes_of
-from fedjax_fair.numerics.shapley import Game, Shares, by_permutations, exact, leave_one_out, remembering
+from fedjax_fair.numerics.shapley import Game, Shares, by_permutations, exact, leave_one_out, names_of, remembering
 from fedjax_fair.types import Key, Simulation
 
 MOST = 20
@@ -123,10 +123,11 @@ def by_training(
     checkpoint: str | Path | None,
     settings: Mapping[str, Any],
 ) -> tuple[Shares, int]:
-    """Shares of the game in which coalitions train from the start, and how many did, the kept ones among them."""
+    """Shares of the game in which coalitions train from the start, and how many are asked for, kept ones too."""
     players = sim.data.n_clients
     place = None if checkpoint is None else Kept(Path(checkpoint), describe(sim, sim.init(key), settings))
     known = {} if place is None else place.load()
+    asked: set[bytes] = set()
     shown = bar(progress, estimate.most(players))
     shown.label = progress if isinstance(progress, str) else "coalitions"
     with asked_to_stop(place is not None) as stop, shown as advance:
@@ -139,7 +140,13 @@ def by_training(
                     raise KeyboardInterrupt(f"stopped after {len(known)} coalitions, kept in {checkpoint}")
 
         at_once = None if place is None else 4 * course.width * course.threads
-        return estimate(remembering(game, known, at_once, keep), players), len(known)
+        remembered = remembering(game, known, at_once, keep)
+
+        def counted(coalitions: np.ndarray) -> np.ndarray:
+            asked.update(names_of(coalitions))
+            return remembered(coalitions)
+
+        return estimate(counted, players), len(asked)
 
 
 def by_rounds(

@@ -42,7 +42,7 @@ class Contribution(NamedTuple):
     cut: int
     """How many permutations were cut off before their end."""
     coalitions: int
-    """How many were trained; of "federated-shapley", how many models were put together and judged."""
+    """How many were trained, now or kept before; of "federated-shapley", how many models were judged."""
     metric: Metric = ACCURACY
     """What the accuracies are."""
 
