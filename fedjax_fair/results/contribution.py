@@ -99,9 +99,9 @@ def contribution(
 
     Source: Shapley, A value for n-person games, 1953; Monte Carlo: Ghorbani, Zou, Data Shapley: Equitable Valuation
     of Data for Machine Learning, ICML 2019; by rounds: Wang, Rausch, Zhang, Jia, Song, A Principled Approach to
-    Data Valuation for Federated Learning, 2020. Differs from the former in: the tolerance is a share of what all add,
-    and holds for all measures at once. Differs from the latter in: a coalition's coefficients are those that the
-    rule gives its members, so that any rule can be judged, where theirs are a plain mean.
+    Data Valuation for Federated Learning, 2020. Differs from the former in: the tolerance is a share of what all
+    add, and holds for all measures at once. Differs from the latter in: a coalition's coefficients are those that
+    the rule gives its members, so that any rule can be judged, where theirs are a plain mean.
     """
     check_choice("method", method, METHODS)
     names = check_measures(measures)
