@@ -156,7 +156,7 @@ def without_first():
     return ff.Aggregator(lambda sizes, key=None: (), weigh)
 
 
-@pytest.mark.parametrize("method", ["shapley", "federated-shapley", "leave-one-out"])
+@pytest.mark.parametrize("method", ["shapley", "federated-shapley"])
 def test_twins_share_alike(method):
     def full(data):
         return build(data, selector=None, trainer=ff.local_sgd(optax.sgd(1.0), steps=5, batch_size=None))
@@ -249,11 +249,10 @@ def test_a_replicate_is_that_of_compare(found):
 def test_who_is_judged_by_and_how_many_go_side_by_side():
     few = np.arange(N) < 2
     _, history = ff.run(build(DATA), 0, ROUNDS)
-    for width in (1, 3):
-        judged = found_by(clients=few, side_by_side=width, threads=1, method="leave-one-out", measures=["accuracy"])
-        wanted = 100 * history.scores["train"].accuracy[-1, :2].mean()
-        assert_allclose(judged.grand["accuracy"], wanted, rtol=1e-5)
-        assert judged.coalitions == N + 2
+    judged = found_by(clients=few, side_by_side=1, threads=1, method="leave-one-out", measures=["accuracy"])
+    wanted = 100 * history.scores["train"].accuracy[-1, :2].mean()
+    assert_allclose(judged.grand["accuracy"], wanted, rtol=1e-5)
+    assert judged.coalitions == N + 2
 
 
 def test_kept_coalitions_are_not_trained_again(tmp_path, monkeypatch):
