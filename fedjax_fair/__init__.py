@@ -52,6 +52,8 @@ from fedjax_fair.reads import reads
 from fedjax_fair.registry.contract import check_rule
 from fedjax_fair.results.compare import compare
 from fedjax_fair.results.comparison import Comparison
+from fedjax_fair.results.contribution import contribution
+from fedjax_fair.results.shares import Contribution
 from fedjax_fair.results.table import table
 from fedjax_fair.robustness import availability, defences, faults
 from fedjax_fair.selectors import cpow_d, excluding, pow_d, rpow_d, size_proportional, ucb_cs, uniform
@@ -79,6 +81,7 @@ __all__ = [
     "Client",
     "Comparison",
     "Context",
+    "Contribution",
     "Evaluation",
     "FederatedData",
     "History",
@@ -104,6 +107,7 @@ __all__ = [
     "callbacks",
     "check_rule",
     "compare",
+    "contribution",
     "cpow_d",
     "data",
     "defences",

@@ -7,6 +7,7 @@ Accuracies are fractions in [0, 1], NaN for a client without test examples; the 
 """
 
 from fedjax_fair.plot.clients import client_histogram, lorenz, partition, sorted_accuracy
+from fedjax_fair.plot.contribution import contribution
 from fedjax_fair.plot.frontier import frontier, interval
 from fedjax_fair.plot.paired import paired_frontier
 from fedjax_fair.plot.rounds import accuracy_and_fairness, over_rounds, regret
@@ -22,6 +23,7 @@ __all__ = [
     "accuracy_and_fairness",
     "client_histogram",
     "coefficients",
+    "contribution",
     "frontier",
     "interval",
     "lorenz",

@@ -23,6 +23,8 @@ from fedjax_fair.engine.outcome import LEGEND as FAILED
 from fedjax_fair.engine.outcome import of_clients, outcome, remark
 from fedjax_fair.metrics.kind import ACCURACY, Metric
 from fedjax_fair.results.report_comparison import comparison_section, paired_drawing
+from fedjax_fair.results.report_contribution import by_client, shares_drawing
+from fedjax_fair.results.shares import Contribution, load
 from fedjax_fair.results.table import COLUMNS, COST, COST_LEGEND, digits_of, headings
 from fedjax_fair.types import Evaluation
 
@@ -44,7 +46,6 @@ LEGEND = (
     "and best 5 % of clients, Gini coefficient, Jain's index."
 )
 
-
 KEPT = ("rules", "versions", "command", "metric", "identical", "comparison")
 """What of a summary the page shows in places of its own."""
 
@@ -60,12 +61,12 @@ def report(folder: Path, out: Path | None = None) -> Path:
         with np.load(io.BytesIO((folder / "history.npz").read_bytes())) as arrays:
             history = {name: arrays[name] for name in arrays.files}
         config = (folder / "config.toml").read_text()
-        page = render(summary, history, config)
+        page = render(summary, history, config, load(folder))
     except NotADirectoryError as error:
         raise ValueError(f"folder must be a folder of results, got the file {folder}") from error
     except FileNotFoundError as error:
         raise ValueError(f"folder {folder} holds no results: no {Path(error.filename).name}") from error
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"folder {folder} holds damaged results: {type(error).__name__}: {error}") from error
     place = folder / "report.html" if out is None else out
     try:
@@ -75,7 +76,7 @@ def report(folder: Path, out: Path | None = None) -> Path:
     return place
 
 
-def render(summary: dict[str, Any], arrays: dict[str, np.ndarray], config: str) -> str:
+def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Contribution | None = None) -> str:
     """The page of what ``results.write`` keeps."""
     rules = [*summary["rules"]]
     honest = arrays.get("honest")
@@ -102,7 +103,7 @@ def render(summary: dict[str, Any], arrays: dict[str, np.ndarray], config: str) 
     failed = {rule: remark([outcome(seed) for seed in histories]) for rule, histories in runs.items()}
     legend += f" {FAILED}" if any(failed.values()) else ""
     costly = any(measures["evaluations"]["mean"] for measures in summary["rules"].values())
-    drawn = [*drawings(runs, arrays, metric)]
+    drawn = [*drawings(runs, arrays, metric), *shares_drawing(found)]
     if summary.get("comparison", {}).get("differences"):
         text = "Paired differences from the baseline: worst 10 % against the mean; crosses are 95 % intervals"
         drawn.insert(0, (text, partial(paired_drawing, summary["comparison"])))
@@ -116,7 +117,7 @@ def render(summary: dict[str, Any], arrays: dict[str, np.ndarray], config: str) 
         f"<body><h1>{escape(title)}</h1><p>{escape(intro + judged)}</p>"
         f"{compared}<h2>After the last round</h2>"
         f'<div class="wide">{table(summary["rules"], costly, metric, failed)}</div>'
-        f"<p>{legend}{' ' + COST_LEGEND if costly else ''}</p>"
+        f"<p>{legend}{' ' + COST_LEGEND if costly else ''}</p>{by_client(found, arrays, metric)}"
         f'<h2>Figures</h2><div class="figures">{figures}</div>'
         f"<h2>Command</h2><pre>{escape(summary['command'])}</pre>"
         f"<h2>Configuration</h2><pre>{escape(config)}</pre>"

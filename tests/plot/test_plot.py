@@ -30,7 +30,16 @@ def final(history):
     return {name: acc[:, -1] for name, (_, acc) in history.items()}
 
 
+def shares(clients, permutations=9, metric=metrics.kind.ACCURACY, measures=("accuracy", "worst10", "gini")):
+    draws = np.random.default_rng(0)
+    each = {measure: draws.normal(size=clients) for measure in measures}
+    errors = {measure: np.full(clients, 0.1) for measure in each}
+    ends = dict.fromkeys(each, 0.0)
+    return ff.Contribution(each, errors, ends, ends, "shapley", "test", 20, permutations, 0, 99, metric)
+
+
 ALONE = {
+    "contribution": lambda: plot.contribution(shares(30, measures=["accuracy"]))[0],
     "partition": lambda: plot.partition(federation()),
     "coefficients": lambda: plot.coefficients(of_rounds([[0, 1], [2, 1]], [[0.5, 0.5], [0.9, 0.1]]), 3),
     "selections": lambda: plot.selections(
@@ -346,3 +355,37 @@ def scored(seed):
     accuracy = np.random.default_rng(seed).uniform(0.4, 0.9, (3, 9)).astype(np.float32)
     history = of_rounds([[0, 1]])
     return history._replace(rounds=np.array([10, 20, 30]), scores={"test": ff.Evaluation(accuracy, accuracy)})
+
+
+@pytest.mark.parametrize("clients", [6, 40])
+def test_a_contribution_has_a_panel_for_each_measure_with_all_clients_in_one_order(clients):
+    found = shares(clients)
+    axes = plot.contribution(found)
+    order = np.argsort(-found.shares["accuracy"])
+    assert [ax.get_ylabel() for ax in axes] == ["Accuracy\n(points)", "Worst 10 %\n(points)", "Gini"]
+    for ax, (measure, each) in zip(axes, found.shares.items()):
+        if clients == 6:
+            heights = [bar.get_height() for bar in ax.patches]
+            colours = [to_hex(bar.get_facecolor()).upper() for bar in ax.patches]
+        else:
+            heights = ax.collections[0].get_offsets()[:, 1]
+            colours = [to_hex(colour).upper() for colour in ax.collections[0].get_facecolor()]
+        np.testing.assert_allclose(heights, each[order])
+        good = (each[order] >= 0) if measure != "gini" else (each[order] <= 0)
+        assert colours == [plot.COLOURS[0 if better else 1] for better in good]
+        segments = np.array(ax.collections[-1].get_segments())[:, :, 1]
+        np.testing.assert_allclose(segments.T, found.intervals()[measure][:, order])
+    names = [text.get_text() for text in axes[-1].get_xticklabels()]
+    assert clients > 6 or names == [str(k) for k in order]
+    exact = plot.contribution(shares(clients, permutations=0))
+    assert len(exact[0].collections) == (clients > 6)  # no intervals
+
+
+def test_of_an_error_a_share_below_zero_is_a_good_one():
+    error = metrics.kind.Metric(None, False, "cm", (0, float("inf")), "error")
+    axes = plot.contribution(shares(6, metric=error))
+    assert axes[1].get_ylabel() == "Worst 10 %\n(cm)"
+    for bar in axes[0].patches:
+        assert to_hex(bar.get_facecolor()).upper() == plot.COLOURS[int(bar.get_height() > 0)]
+    with pytest.raises(ValueError, match=r"found must be an ff.contribution\(...\), got dict"):
+        plot.contribution({})

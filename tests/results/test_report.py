@@ -3,12 +3,14 @@
 import base64
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import fedjax_fair as ff
 from fedjax_fair.cli.commands import main
 from fedjax_fair.results.report import table
 from fedjax_fair.results.table import COLUMNS
@@ -190,3 +192,33 @@ def test_the_pages_table_shows_a_spread_for_several_seeds_only():
     assert "<td>7.0 <small>± 1.4</small></td>" in table({"a": row(6.0, 8.0)})
     assert "<td>7.0 <small>± 0.0</small></td>" in table({"a": row(7.0, 7.0)})  # as the terminal's table has it
     assert "<td>7.0</td>" in table({"a": row(7.0)})
+
+
+def test_a_contribution_in_the_folder_is_a_table_by_client_and_a_figure(folder, tmp_path):
+    place = tmp_path / "copy"
+    shutil.copytree(folder, place)
+    shares = {"accuracy": np.arange(8.0), "gini": np.linspace(0.01, -0.01, 8)}
+    ends = dict.fromkeys(shares, 0.0)
+    errors = {measure: np.full(8, 0.001) for measure in shares}
+    found = ff.Contribution(shares, errors, ends, ends, "shapley", "test", 12, 5, 0, 99)
+    found.save(place)
+    main(["report", str(place)])
+    page = (place / "report.html").read_text()
+    section = page.partition("What each client contributes")[2].partition("</table>")[0]
+    rows = re.findall("<tr><td>(.*?)</td></tr>", section)
+    assert [row.partition("<")[0] for row in rows] == [*"76543210"]
+    with np.load(folder / "history.npz") as arrays:
+        served = [100 * arrays[f"{rule}/accuracy"][:, -1].mean(0)[7] for rule in RULES]
+    cells = rows[0].split("</td><td>")
+    assert cells[1:] == ["+7.00 [+7.00, +7.00]", "-0.0100 [-0.0128, -0.0072]", *(f"{x:.1f}" for x in served)]
+    assert "mean over 5 permutations" in page
+    assert any(
+        "Every client&#x27;s share" in image or "Every client's share" in image
+        for image in [image["alt"] for image in Reader(page).images]
+    )
+    found._replace(shares={"accuracy": np.zeros(3)}, errors={"accuracy": np.zeros(3)}).save(place)
+    with pytest.raises(SystemExit):
+        main(["report", str(place)])
+    (place / "contribution.json").write_text("[]")
+    with pytest.raises(SystemExit):
+        main(["report", str(place)])

@@ -1,0 +1,59 @@
+"""What each client gives and what it gets, on the report page: its shares beside its own results."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from fedjax_fair import plot
+from fedjax_fair.metrics.kind import Metric
+from fedjax_fair.results.shares import Contribution, shown, titles
+from fedjax_fair.results.table import digits_of
+
+
+def by_client(found: Contribution | None, arrays: Mapping[str, np.ndarray], metric: Metric) -> str:
+    """The section with a row per client, from the highest share of the first measure; empty without a contribution.
+
+    Beside the shares stands what each rule's model gives the client at the last evaluation, mean over the seeds.
+
+    Raises:
+      ValueError: the contribution is of another number of clients than the results.
+    """
+    if found is None:
+        return ""
+    served = {
+        name.removesuffix("/accuracy"): metric.scale * of[:, -1].mean(0)
+        for name, of in arrays.items()
+        if name.endswith("/accuracy")
+    }
+    clients, results = len(found.order()), len(next(iter(served.values())))
+    if clients != results:
+        raise ValueError(f"contribution.json is of {clients} clients, and the results are of {results}")
+    intervals, names = found.intervals(), titles(found.metric)
+    heads = ["client", *(f"share of {names[measure]}" for measure in found.shares)]
+    heads += [f"{metric.name} by {rule}" for rule in served]
+    digits, form = digits_of("accuracy", metric)
+    rows = []
+    for k in found.order():
+        cells = [
+            shown(measure, found.metric, shares[k], intervals[measure][:, k], found.permutations)
+            for measure, shares in found.shares.items()
+        ]
+        cells += ["–" if np.isnan(of[k]) else f"{of[k]:.{digits}{form}}" for of in served.values()]
+        rows.append("".join(f"<td>{cell}</td>" for cell in [str(k), *cells]))
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return (
+        f'<h2>What each client contributes</h2><div class="wide"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div><p>{escape(' '.join(found.legend()))}</p>"
+    )
+
+
+def shares_drawing(found: Contribution | None) -> list[tuple[str, Callable[[], Any]]]:
+    """The caption, and what draws the figure; none without a contribution."""
+    if found is None:
+        return []
+    bars = "; lines are 95 % intervals" if found.permutations else ""
+    return [(f"Every client's share of accuracy and of fairness{bars}", partial(plot.contribution, found))]
