@@ -1,4 +1,4 @@
-"""Is any rule fairer than tuned FedAvg? Eight rules with twelve settings each on Fashion-MNIST, paired.
+"""Is any rule fairer than tuned FedAvg? Eighteen rules with twelve settings each on Fashion-MNIST, paired.
 
 100 clients of two labels, 10 a round, logistic regression, one local epoch in batches of 50, as in the study
 ``frontier``; there every rule has its default settings and FedAvg's rate. Here each gets the same budget: the grid
@@ -31,6 +31,16 @@ RULES: dict[str, Callable[..., Aggregator | Method]] = {
     "propfair": lambda M: ff.propfair(M=M, weighting="uniform"),
     "fedmaba": lambda alpha, eta_b: ff.fedmaba(alpha=alpha, eta_b=eta_b),
     "fedeba": lambda tau: ff.fedeba(tau=tau),
+    "fedeba_plus": lambda tau, alpha: ff.fedeba_plus(tau=tau, alpha=alpha),
+    "superquantile": lambda theta: ff.superquantile(theta=theta),
+    "gifair": lambda coeff: ff.gifair(coeff=coeff),
+    "drfl": lambda: ff.drfl(),
+    "drfa": lambda drfa_lr: ff.drfa(lr=drfa_lr),
+    "adafed": lambda gamma: ff.adafed(gamma=gamma),
+    "fedmdfg": lambda theta: ff.fedmdfg(theta=theta),
+    "fairmoo": lambda prefer: ff.fairmoo(prefer=prefer),
+    "fedlf": lambda: ff.fedlf(),
+    "fedheal": lambda threshold, beta: ff.fedheal(threshold=threshold, beta=beta),
 }
 
 
