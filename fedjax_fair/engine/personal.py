@@ -194,9 +194,12 @@ def own_means(
         def add(step: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
             positions = step * each + jnp.arange(each)
             values = score(mine, *examples(data, rows(positions)))
-            outputs = [jax.lax.dynamic_update_slice_in_dim(sums[0], values[0], step * each, 0)] * first
+            stored = [
+                jax.lax.dynamic_update_slice_in_dim(before, now, step * each, 0)
+                for before, now in zip(sums[:first], values[:first])
+            ]
             added = (s + jnp.where(positions < size, v, 0).sum() for s, v in zip(sums[first:], values[first:]))
-            return *outputs, *added
+            return *stored, *added
 
         outputs = [jnp.zeros((room, *v.shape[1:]), v.dtype) for v in shapes[:first]]
         zeros = (*outputs, *(jnp.zeros((), v.dtype) for v in shapes[first:]))

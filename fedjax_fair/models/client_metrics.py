@@ -1,4 +1,16 @@
-"""Metrics of all of a client's outputs at once, which no mean over its examples gives: AUROC, F1, R2 and others."""
+"""Metrics of all of a client's outputs at once, which no mean over its examples gives: AUROC, F1, R2 and others.
+
+As ``ff.losses.NAME``, for ``ff.simulation(..., metric=)``; each is NaN for a client for whom it has no value.
+
+* ``auroc``: area under the receiver operating characteristic, of two classes; a tie is half a win.
+* ``f1``: harmonic mean of precision and recall of class 1, of two; ``f1_macro``: its mean over the classes that
+  occur among labels or predictions (over all of several labels); ``f1_micro``: of all decisions together.
+* ``balanced_accuracy``: mean recall over the classes that the client has.
+* ``r2``: 1 minus the squared residuals over the squared deviations from the client's own mean; ``rmse``: the root
+  of the mean squared residual.
+* ``perplexity``: exp of the mean cross-entropy of the tokens whose label is at least 0.
+* ``calibration_error``: mean distance between confidence and accuracy over 15 bins of confidence.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -40,6 +40,8 @@ def as_metric(metric: Any, loss: Callable[..., Any]) -> tuple[Metric, Callable[[
     if isinstance(kind.fn, Metric):
         raise ValueError("metric must hold a function of outputs and labels, got one ff.Metric in another")
     kind = check_metric(kind)
+    if isinstance(kind.fn, Whole):
+        kind = kind._replace(for_everybody=False)
     return kind, kind.fn  # type: ignore[return-value]
 
 

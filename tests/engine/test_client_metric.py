@@ -116,3 +116,13 @@ def test_a_users_own_metric_of_a_client(data):
     history = ff.run(ff.simulation(**(build(data).arguments | {"metric": metric})), 0, rounds=2)[1]
     assert set(np.unique(history.accuracy[-1])) <= {0.0, 1.0}
     assert history.metric.name == "worst example"
+
+
+def test_a_client_with_one_class_is_left_out_and_has_not_failed(data):
+    history = ff.run(build(data), 0, rounds=2)[1]
+    assert not history.failed.any()
+    others = np.delete(np.asarray(history.accuracy[-1]), 2)
+    assert_allclose(ff.metrics.summary(history.accuracy[-1], metric=history.metric)["accuracy"], others.mean())
+    assert "failed" not in str(ff.table({"fedavg": [history, history]}))
+    above, _ = ff.plot.accuracy_and_fairness({"fedavg": [history, history]})
+    assert above.lines[0].get_ydata()[-1] == pytest.approx(others.mean(), rel=1e-5)
