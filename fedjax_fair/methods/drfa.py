@@ -49,8 +49,8 @@ def drfa(lr: Array | float = 0.001, sampling: Literal["mixture", "selector"] = "
     Optimises: max over lambda on the simplex of sum_k lambda_k F_k, the largest of the clients' losses.
 
     Args:
-      lr: eta_lambda, the step of the ascent, >= 0, which is taken tau N / m times; .1, decaying by .9 a round, in the
-        authors' code.
+      lr: eta_lambda, the step of the ascent, >= 0, which is taken tau N / m times; .1, decaying by .9 a round, in
+        the authors' code.
       sampling: "mixture" draws the cohort by lambda and takes the place of the simulation's selector, of which only
         the number of clients is kept. "selector" keeps that and weighs by :math:`\lambda_k N / m`, as the authors'
         code does, which is right where it draws uniformly; these weights do not sum to 1.
