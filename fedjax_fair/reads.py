@@ -9,6 +9,7 @@ from jax.extend.core import Jaxpr, Literal
 
 from fedjax_fair.types import (
     Aggregator,
+    Context,
     Memory,
     Method,
     Params,
@@ -66,6 +67,25 @@ def reads(
     fields = jax.tree.unflatten(jax.tree.structure((report, params)), used_inputs(program.jaxpr))[0]
     used = {name for name, flags in zip(Report._fields, fields) if any(jax.tree.leaves(flags))}
     return tuple(name for name in Report._fields if name in used and name not in FREE)
+
+
+def selects_by_rule(selector: Selector, rule: Aggregator, n_clients: int) -> bool:
+    """Whether the cohort depends on the rule's state, ``context.rule``."""
+    sizes = jnp.ones((n_clients,))
+
+    def select(state: Any, key: Any) -> Any:
+        def probe(ids: Array, key: Any = None, batch: int | None = None) -> Array:
+            return jnp.ones(ids.shape)
+
+        there = Context(
+            jnp.zeros((), jnp.int32), n_clients, probe, lambda ids: jnp.ones(ids.shape, bool), rule=state
+        )
+        return selector.select(selector.init(sizes, key), key, there)
+
+    key = jax.random.key(0)
+    start = rule.init(sizes, key)
+    flags = used_inputs(jax.make_jaxpr(select)(start, key).jaxpr)
+    return any(flags[: len(jax.tree.leaves(start))])
 
 
 def _losses(update: Params, ids: Array) -> Array:

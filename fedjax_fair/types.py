@@ -154,7 +154,7 @@ class Info(NamedTuple):
     None where the rule reads none."""
     downloads: Array
     """i32[]: clients that were there and were sent the model: to train, or because the selector asked for their
-    loss."""
+    loss. Those whom a rule's second look asks are not counted."""
     evaluations: Array
     """i32[]: per-example losses that clients evaluated for the selector; a rule's second look is not counted."""
 

@@ -37,7 +37,9 @@ def adafed(gamma: Array | float = 1.0, lr: Array | float = 0.2) -> Aggregator:
 
     Differs from the paper in:
       1. the closed form stands for the sequential orthogonalisation, whose result does not depend on its order;
-      2. U has a ridge of its rounding: updates that are linearly dependent have no common direction of that kind;
+      2. U has a ridge of its rounding: updates that are linearly dependent have no common direction of that kind,
+         and of updates that differ by a thousandth the slopes in float32 are a quarter off; one shorter than 1e-8
+         has no part;
       3. the loss is the received model's; the port takes the mean of the last local epoch's minibatches;
       4. losses below 1e-10 count as that, and the factor of the losses' size is at most 1e20.
 
@@ -60,6 +62,6 @@ def adafed(gamma: Array | float = 1.0, lr: Array | float = 0.2) -> Aggregator:
         rise = (f * kappa).sum()
         top = jnp.max(log_loss, where=moved, initial=-jnp.inf)
         size = jnp.minimum(jnp.exp(jnp.minimum(-gamma * jnp.where(moved.any(), top, 0), jnp.log(LONGEST))), LONGEST)
-        return lr * size * kappa * scale / jnp.where(rise > 0, rise, 1), state
+        return lr * size * kappa * scale / jnp.where(rise > 0, rise, jnp.inf), state
 
     return Aggregator(init, marked(weigh, positive_losses=True))

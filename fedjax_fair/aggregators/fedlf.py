@@ -36,8 +36,9 @@ def fedlf(history: bool = True, iterations: int = 2000) -> Method:
     .. math:: g_k\ (k \in S), \qquad \mu \frac{\sum_k h_k g_k}{\|\sum_k h_k g_k\|}, \qquad
               g_j\ (j \text{ absent for at most } \lfloor N_t / m \rfloor \text{ rounds})
 
-    where :math:`N_t` clients have been seen so far; of an absent client it is the last update. All layers' d
-    together are stretched to the length of the mean update. Reads ``loss`` (received model, before training) and
+    where :math:`N_t` clients have been seen so far and a round has m slots; of an absent client it is the last
+    update (with a slot for everybody, absent clients do not count). All layers' d together are stretched to the
+    length of the mean update. Reads ``loss`` (received model, before training) and
     ``updates``. The coefficients that the history shows are the mean's, from which this step is no longer made.
 
     Optimises: all clients' losses at once, on the way to losses that are equal.

@@ -45,14 +45,16 @@ def fedmdfg(theta: Array | float = 11.25, line_search: int = 0, iterations: int 
 
     Args:
       theta: the angle in degrees that counts as fair, in (0, 90); 11.25 in the authors' code.
-      line_search: s, 0 for none. The step is tried with the factors :math:`2^s` (1 where the cohort holds others
-        than the last), half of it, ... :math:`2^{-s}`, until no client's loss rises and, under guidance, the angle
-        does not grow: up to 2 s + 1 forward passes of the cohort over its data. Where none will do, the largest
-        that lowers their sum, or that of the least sum. 5 in the authors' code.
+      line_search: s, 0 for none. The step is tried with the factors :math:`2^s` (1 where somebody of the last
+        cohort is missing), half of it, ... :math:`2^{-s}`, until no client's loss rises and, under guidance, the
+        angle does not grow: up to 2 s + 1 forward passes of the cohort over its data. Where none will do, the
+        largest that lowers their sum, or that of the least sum. 5 in the authors' code.
       iterations: of the solver at most, which ends where it has arrived.
 
     Raises:
       ValueError: an argument outside its range.
+
+    The line search takes the server's step to be the one that the coefficients give, that of ``optax.sgd(1.)``.
 
     Differs from the authors' code in:
       1. their test of the angle divides by the sum of the losses, not by their length, so that it is nearly always
@@ -60,7 +62,8 @@ def fedmdfg(theta: Array | float = 11.25, line_search: int = 0, iterations: int 
       2. equal losses give no guidance, where theirs follows their rounding;
       3. gradients of clients that have left the cohort are not added to the hull;
       4. the updates of whatever the trainer does stand for the one full gradient of theirs;
-      5. where the updates cancel out to rounding, nobody moves, where theirs stretches the rest.
+      5. where the updates cancel out to rounding, nobody moves, where theirs stretches the rest; an update shorter
+         than 1e-6 has no part, as in theirs.
 
     Source: Pan, Wang, Li, Wang, Tang, Zhao, FedMDFG: Federated Learning with Multi-Gradient Descent and Fair
     Guidance, AAAI 2023.

@@ -45,8 +45,8 @@ def gifair(
       coeff: lambda as a share of the largest that leaves no weight below 0, in [0, 1]; 1/2 in the authors' code, .1
         in Huawei's.
       reading: "weights", Huawei's: the factor is part of the aggregation weight. "rate", the authors': every client
-        trains with the objective times :math:`1 + \lambda r_k / p_k` (for plain SGD its rate), and the cohort,
-        drawn by ``ff.size_proportional``, is averaged uniformly.
+        trains with the objective times :math:`1 + \lambda r_k / p_k` (for plain SGD its rate), and the cohort is
+        averaged uniformly: pair it with ``ff.size_proportional`` selection.
       groups: N numbers from 0, each client's group; by default every client is one.
 
     Raises:

@@ -36,12 +36,15 @@ def zeroed(tree: Any, active: Array) -> Any:
 def drop_failures(report: Report, read: Sequence[str], arrived: Array) -> Report:
     """Deactivate clients whose update (not ``arrived``) or a signal that is ``read`` is not finite; zero theirs.
 
-    Of the Gram matrix the diagonal is looked at: a finite update may be too long for its square. Signals that
+    Of the Gram matrix the diagonal is looked at, and of updates that are read the squared length, which may not be
+    finite though the update is. Signals that
     nothing reads are not looked at, so that the compiler can still drop them.
     """
     watched = [getattr(report, name) for name in SIGNALS if name in read]
     if "gram" in read:
         watched.append(jnp.diagonal(report.gram))
+    elif "updates" in read:
+        watched += [(leaf.reshape(leaf.shape[0], -1) ** 2).sum(1) for leaf in jax.tree.leaves(report.updates)]
     return silence(report, report.active & arrived & finite([arrived, *watched]))
 
 

@@ -198,11 +198,12 @@ def check_other(
         return
     check_form(made_for[1], data)
     first = made_for[1]
-    largest, before = (int(np.asarray(d.validation.size).max()) for d in (data, first))
-    if largest > before:
-        raise ValueError(
-            f"data must have at most {before} validation examples a client, as at first, got {largest}"
-        )
+    for split in {"validation", *(splits if isinstance(metric, Whole) else ())}:
+        largest, before = (int(np.asarray(getattr(d, split).size).max()) for d in (data, first))
+        if largest > before:
+            raise ValueError(
+                f"data must have at most {before} {split} examples a client, as at first, got {largest}"
+            )
     check_splits(splits, data)
     check_fit(net, params, data, loss, metric)
 

@@ -7,6 +7,7 @@ from fedjax_fair.aggregators.one_of import one_of
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.grid import Point, label
 from fedjax_fair.engine.made_alike import made_alike
+from fedjax_fair.reads import selects_by_rule
 from fedjax_fair.types import Aggregator, Method, Simulation, as_method
 
 Rule = Aggregator | Method
@@ -108,7 +109,13 @@ def _share(one: Simulation, other: Simulation) -> bool:
     plain = [as_method(sim.arguments["aggregator"])._replace(aggregator=None) for sim in (one, other)]  # type: ignore
     if any(part is not None for method in plain for part in method):
         return False
-    return _same_but_rule(one, other)
+    return _same_but_rule(one, other) and not any(_selects_by_rule(sim) for sim in (one, other))
+
+
+def _selects_by_rule(sim: Simulation) -> bool:
+    """Whether its cohorts depend on the rule's state, which is another's where rules are joined."""
+    selector, rule = (sim.arguments or {})["selector"], as_method((sim.arguments or {})["aggregator"]).aggregator
+    return selector is not None and selects_by_rule(selector, rule, sim.data.n_clients)
 
 
 def _same_but_rule(one: Simulation, other: Simulation) -> bool:

@@ -8,8 +8,8 @@ from jax import Array
 
 from fedjax_fair.checks import check_choice, check_range
 from fedjax_fair.local.remembering import Around, Finish, need_local_sgd
-from fedjax_fair.numerics.batch_sum import over_clients
-from fedjax_fair.numerics.solvers import as_floats, masked_mean, normalize, project_simplex
+from fedjax_fair.numerics.solvers import as_floats, masked_mean, normalize, project_simplex, uniform_over
+from fedjax_fair.selectors import uniform
 from fedjax_fair.selectors.by_mixture import by_mixture, inclusion
 from fedjax_fair.types import (
     Aggregator,
@@ -21,6 +21,7 @@ from fedjax_fair.types import (
     Method,
     Params,
     Report,
+    Selector,
     Trace,
 )
 
@@ -36,8 +37,8 @@ def drfa(lr: Array | float = 0.001, sampling: Literal["mixture", "selector"] = "
     r"""Minimise the worst mixture of the clients' losses, with many local steps between two looks at them.
 
     In a round m clients are drawn in proportion to :math:`\lambda` and train :math:`\tau` steps each. Another m, U,
-    drawn uniformly from all, tell their losses at the cohort's mean model v after :math:`t' \le \tau` steps, where
-    t' is drawn anew in every round:
+    drawn uniformly from all, tell their losses at the cohort's mean model v, weighed as the models are,
+    after :math:`t' \le \tau` steps, where t' is drawn anew in every round:
 
     .. math:: \lambda \leftarrow \Pi_\Delta\Big(\lambda + \tau \eta_\lambda \tfrac{N}{m} \sum_{k \in U} F_k(v)\, e_k
               \Big)
@@ -51,16 +52,19 @@ def drfa(lr: Array | float = 0.001, sampling: Literal["mixture", "selector"] = "
     Args:
       lr: eta_lambda, the step of the ascent, >= 0, which is taken tau N / m times; .1, decaying by .9 a round, in
         the authors' code.
-      sampling: "mixture" draws the cohort by lambda and takes the place of the simulation's selector, of which only
-        the number of clients is kept. "selector" keeps that and weighs by :math:`\lambda_k N / m`, as the authors'
-        code does, which is right where it draws uniformly; these weights do not sum to 1.
+      sampling: "mixture" draws as many clients as ``ff.uniform(m)``, the simulation's selector, would, but by
+        lambda. "selector" keeps the selector, takes the plain mean of the snapshots and weighs by
+        :math:`\lambda_k N / m`, as the authors' code does, which is right where it draws uniformly; these weights
+        do not sum to 1.
 
     Raises:
-      ValueError: ``lr`` is negative, another sampling; in ``simulation``, a trainer that is not ``local_sgd``'s.
+      ValueError: ``lr`` is negative, another sampling; in ``simulation``, a trainer that is not ``local_sgd``'s, or
+        under "mixture" a selector that is not ``ff.uniform``'s.
 
     Differs from the paper in:
       1. clients are drawn without replacement, each with probability :math:`\pi_k = \min(1, a \lambda_k)` where a
          makes these sum to m, and weigh :math:`\lambda_k / \pi_k`: 1 / m, but for those who would be drawn twice;
+         where some of them are absent, as if so many fewer had been drawn;
       2. in the first round the snapshot is taken at the end.
 
     Differs from the authors' code in: all clients take the snapshot at the same share of their steps, as in the
@@ -90,24 +94,34 @@ def drfa(lr: Array | float = 0.001, sampling: Literal["mixture", "selector"] = "
         slots, n_clients = report.ids.shape[0], state.weights.shape[0]
         who, when = jax.random.split(key)
         asked = jax.random.permutation(who, n_clients)[:slots]
-        there = jnp.maximum(report.active.sum(), 1)
-        snapshot = jax.tree.map(lambda moves: over_clients(moves) / there.astype(moves.dtype), report.message)
+        share = coef if sampling == "mixture" else uniform_over(report.active, coef.dtype)
+        snapshot = jax.tree.map(lambda moves: jnp.tensordot(share.astype(moves.dtype), moves, 1), report.message)
         loss = losses(snapshot, asked).astype(coef.dtype)
         steps = masked_mean(report.steps.astype(coef.dtype), report.active)
-        heard = jnp.isfinite(loss) & report.active.any()
-        rise = steps * lr * (n_clients / slots) * jnp.where(heard, loss, 0)
+        rise = steps * lr * (n_clients / slots) * loss
+        heard = jnp.isfinite(rise) & report.active.any()
         raised = state.weights.at[asked].add(jnp.where(heard, rise, 0))
         weights = project_simplex(raised, jnp.ones(raised.shape, bool))
-        share = 1 - jax.random.uniform(when, (), coef.dtype)
-        return coef, DRFAState(jnp.where(heard.any(), weights, state.weights), share)
+        at = 1 - jax.random.uniform(when, (), coef.dtype)
+        return coef, DRFAState(jnp.where(heard.any(), weights, state.weights), at)
 
     return Method(
         Aggregator(init, weigh),
         local=_with_snapshot,
         memory=Memory(init=lambda params: (), message=_zeros, broadcast=lambda state: state.share),
         revise=revise,
-        selector=(lambda given: by_mixture(given.cohort)) if sampling == "mixture" else None,
+        selector=_drawn_by_mixture if sampling == "mixture" else None,
     )
+
+
+def _drawn_by_mixture(given: Selector) -> Selector:
+    """As many clients as a uniform selector draws, by the mixture."""
+    if given.select.__module__ != uniform.__module__:
+        raise ValueError(
+            "drfa draws clients by its own mixture, as many as ff.uniform(m) would, got another selector: "
+            "ff.drfa(sampling='selector') keeps that"
+        )
+    return by_mixture(given.cohort)
 
 
 def _with_snapshot(trainer: Any) -> Around:

@@ -35,7 +35,7 @@ def fedeba_plus(
 
     * :math:`\varphi > \theta`: in the next round every local step goes along
       :math:`(1 - \alpha) \nabla F_k(v) + \alpha\, g`, where :math:`g = \sum_k c_k \bar g_k` is the mean of this
-      round's local gradients, weighed as the models are;
+      round's local gradients :math:`\nabla F_k`, weighed as the models are;
     * else: :math:`w \leftarrow w + (1 - \alpha) \sum_k c_k (w_k - w) + \alpha \operatorname{mean}_k (w_k^1 - w)`,
       where :math:`w_k^1` is the client's model after one step.
 
@@ -46,7 +46,7 @@ def fedeba_plus(
 
     Args:
       tau: temperature, above 0; try {.05, .1, .5, 1}.
-      alpha: strength of the alignment, in [0, 1].
+      alpha: strength of the alignment, in [0, 1).
       theta: the angle in degrees above which losses lie apart, in [0, 90].
       prior: "uniform" or "size".
 
@@ -60,7 +60,7 @@ def fedeba_plus(
     Source: Wang et al., FedEBA+: Towards Fair and Effective Federated Learning via Entropy-Based Model, 2023 (since
     2025: Entropy-driven Fair and Effective Federated Learning), Algorithm 1.
     """
-    check_range("alpha", alpha, 0, 1)
+    check_range("alpha", alpha, 0, 1, open_high=True)
     check_range("theta", theta, 0, 90)
 
     def transform(n_clients: int, cohort: int) -> Transform:
@@ -113,7 +113,13 @@ def _aligned(trainer: Any) -> Around:
 
         def finish(trained: Params, trace: Trace) -> tuple:
             begun = jax.tree.map(jnp.subtract, trace.snapshot, params)
-            return trained, trace, client.memory, (trace.gradient, begun)
+            own = jax.tree.map(_without, trace.gradient, direction)
+            return trained, trace, client.memory, (own, begun)
+
+        def _without(leaning: Array, g: Array) -> Array:
+            """The client's own mean gradient, of that of the objective that leans."""
+            share = lean.astype(leaning.dtype)
+            return (leaning - share * g) / (1 - share)
 
         return changed(loss, toward), params, finish
 

@@ -1,6 +1,8 @@
 """Metrics of all of a client's outputs at once, which no mean over its examples gives: AUROC, F1, R2 and others.
 
-As ``ff.losses.NAME``, for ``ff.simulation(..., metric=)``; each is NaN for a client for whom it has no value.
+As ``ff.losses.NAME``, for ``ff.simulation(..., metric=)``; each is NaN for a client for whom it has no value. An
+evaluation keeps the outputs of all examples of a split at once: of 10,000 sentences of 80 tokens of 90 characters
+288 MB.
 
 * ``auroc``: area under the receiver operating characteristic, of two classes; a tie is half a win.
 * ``f1``: harmonic mean of precision and recall of class 1, of two; ``f1_macro``: its mean over the classes that
@@ -135,7 +137,8 @@ def _balanced_accuracy(outputs: Array, y: Array, mask: Array) -> Array:
 
 
 def _residuals(name: str, outputs: Array, y: Array) -> tuple[Array, Array]:
-    outputs = outputs.reshape(y.shape) if outputs.size == y.size else outputs
+    if (*outputs.shape, 1) == y.shape or outputs.shape == (*y.shape, 1):
+        outputs = outputs.reshape(y.shape)
     if outputs.shape != y.shape:
         raise ValueError(f"{name} needs an output for every target, got {list(outputs.shape)} and {list(y.shape)}")
     flat = y.reshape(y.shape[0], -1).astype(outputs.dtype)

@@ -17,47 +17,8 @@ from jax import Array
 
 from fedjax_fair.checks import check_range, said
 from fedjax_fair.reads import toy_report
-from fedjax_fair.types import Aggregator, Key, Losses, Memory, Method, Params, Report, State, as_method, marked
-
-
-def clip_losses(rule: Aggregator | Method, factor: float = 3.0) -> Method:
-    r"""Let ``rule`` hear no loss above ``factor`` times the median of the cohort's.
-
-    .. math:: F_k \leftarrow \min(F_k,\ \text{factor} \cdot \operatorname{median}_{j \text{ active}} F_j)
-
-    for the received model's loss, for that of local training, and for those that a second look hears, by the median
-    of the clients asked. The median holds while fewer than half lie.
-    Losses are at least 0: of a negative median every multiple is below it.
-
-    Args:
-      rule: any rule that reads losses; others are not changed.
-      factor: at least 1.
-
-    Raises:
-      ValueError: a factor below 1, or ``rule`` is no rule.
-    """
-    check_range("factor", factor, 1)
-    method = as_method(rule)
-
-    def clip(losses: Array, active: Array) -> Array:
-        middle = jnp.nanmedian(jnp.where(active, losses, jnp.nan))
-        return jnp.where(active, jnp.minimum(losses, factor * middle), losses)
-
-    def weigh(state: State, report: Report, key: Key) -> tuple[Array, State]:
-        clipped = {name: clip(getattr(report, name), report.active) for name in ("loss", "train_loss")}
-        return method.aggregator.weigh(state, report._replace(**clipped), key)
-
-    def revise(state: State, coef: Array, report: Report, key: Key, losses: Losses) -> tuple[Array, State]:
-        def clipped(update: Params, ids: Array) -> Array:
-            found = losses(update, ids)
-            return clip(found, jnp.isfinite(found))
-
-        assert method.revise is not None
-        return method.revise(state, coef, report, key, clipped)
-
-    marked(weigh, positive_losses=True, remark=getattr(method.aggregator.weigh, "remark", ""))
-    wrapped = method._replace(aggregator=Aggregator(method.aggregator.init, weigh))
-    return wrapped if method.revise is None else wrapped._replace(revise=revise)
+from fedjax_fair.robustness.loss_clipping import clip_losses as clip_losses
+from fedjax_fair.types import Key, Memory, Params, Report, State
 
 
 def clip_updates(max_norm: float) -> optax.GradientTransformationExtraArgs:

@@ -34,9 +34,12 @@ def by_mixture(m: int) -> Selector:
         return ()
 
     def select(state: State, key: Key, context: Context) -> tuple[Array, State]:
-        until = jnp.cumsum(inclusion(context.rule.weights, m))
-        marks = jax.random.uniform(key, (), until.dtype) + jnp.arange(m)
-        ids = jnp.searchsorted(until, marks.astype(until.dtype), side="right")
-        return ids.astype(jnp.int32), state  # beyond the last client, nobody
+        mix, throw = jax.random.split(key)
+        order = jax.random.permutation(mix, context.n_clients)  # else neighbours would never be drawn together
+        until = jnp.cumsum(inclusion(context.rule.weights, m)[order])
+        marks = jax.random.uniform(throw, (), until.dtype) + jnp.arange(m)
+        places = jnp.searchsorted(until, marks.astype(until.dtype), side="right")
+        ids = order.at[places].get(mode="fill", fill_value=context.n_clients)  # beyond the last client, nobody
+        return ids.astype(jnp.int32), state
 
     return Selector(init, select, observe, m)

@@ -55,7 +55,9 @@ def excluding(ids: Any, selector: Selector) -> Selector:
         def outside(function: Callable[..., Array]) -> Callable[..., Array]:
             return lambda asked, *more, **named: function(stay[asked], *more, **named)
 
-        inside = Context(context.round, known, outside(context.probe), outside(context.available), context.rule)
+        inside = Context(
+            context.round, known, outside(context.probe), outside(context.available)
+        )  # the rule's state goes by other ids
         chosen, state = selector.select(state, key, inside)
         valid = (chosen >= 0) & (chosen < known)
         return jnp.where(valid, stay[jnp.clip(chosen, 0, known - 1)], -1), state

@@ -63,8 +63,7 @@ def test_the_global_models_auroc_is_scikit_learns(data):
     assert np.isnan(wanted[2])
     assert_allclose(history.accuracy[-1], wanted, rtol=1e-6)
     assert history.metric.name == "AUROC"
-    loss = ff.run(sim._replace(), 0, rounds=3, eval_every=3)[1].loss[-1]
-    assert np.isfinite(loss).all()
+    assert np.isfinite(history.loss[-1]).all()
 
 
 def test_batches_of_evaluation_do_not_matter(data):
@@ -126,3 +125,12 @@ def test_a_client_with_one_class_is_left_out_and_has_not_failed(data):
     assert "failed" not in str(ff.table({"fedavg": [history, history]}))
     above, _ = ff.plot.accuracy_and_fairness({"fedavg": [history, history]})
     assert above.lines[0].get_ydata()[-1] == pytest.approx(others.mean(), rel=1e-5)
+
+
+def test_other_data_may_not_have_larger_clients_than_there_is_room_for(data):
+    few = data._replace(test=data.validation)
+    most = int(np.asarray(few.test.size).max())
+    with pytest.raises(
+        ValueError, match=f"data must have at most {most} test examples a client, as at first, got 40"
+    ):
+        build(few).check(data)

@@ -66,10 +66,11 @@ def test_one_of_each_holds_every_choice():
 def test_three_rounds_alone_and_of_two_seeds_at_once(case, data):
     rule, selector, objective, server = case
     cohort = N if rule == "aaggff_s" else S  # which refuses less than everybody
+    settings = {"sampling": "selector"} if rule == "drfa" and selector != "uniform" else {}  # which draws by itself
     sim = ff.simulation(
         ff.models.logistic_regression(classes=2),
         data,
-        aggregator=registry.make_rule(rule, learning_rate=0.1),
+        aggregator=registry.make_rule(rule, settings, learning_rate=0.1),
         selector=registry.SELECTORS[selector](cohort),
         trainer=ff.local_sgd(optax.sgd(0.1), steps=2, batch_size=5, objective=OBJECTIVES[objective]),
         server_optimizer=SERVERS[server],

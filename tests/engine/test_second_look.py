@@ -91,23 +91,44 @@ def test_a_wrong_second_look_is_one_sentence(data, revise, sentence):
     assert str(error.value).startswith(sentence)
 
 
-def test_drfa_asks_for_the_losses_at_the_snapshot_it_drew(data):
+@pytest.mark.parametrize("sampling", ["mixture", "selector"])
+def test_drfa_asks_for_the_losses_at_the_snapshot_it_drew(data, sampling):
     """After the first round, whose snapshot is the end: full batches and everybody, so that nothing is chance."""
-    _, before, after, info = one_round(data, ff.drfa(0.05), selector=EVERYBODY, trainer=toy.FULL)
+    rule = ff.drfa(0.05, sampling)
+    _, before, after, info = one_round(data, rule, selector=EVERYBODY, trainer=toy.FULL)
     sizes = data.sizes / data.sizes.sum()
     assert_allclose(np.asarray(before.aggregator.weights), sizes, rtol=1e-6)
     assert_allclose(np.asarray(info.coef), sizes[np.asarray(info.ids)], rtol=1e-5)
-    # The snapshot is the plain mean of the models, not the weighed one that the server keeps.
-    mean = one_round(data, ff.fedavg("uniform"), selector=EVERYBODY, trainer=toy.FULL)[2].params
+    # Drawn by the mixture, clients are asked about the model that they move to; else about their plain mean.
+    plain = one_round(data, ff.fedavg("uniform"), selector=EVERYBODY, trainer=toy.FULL)[2].params
+    snapshot = after.params if sampling == "mixture" else plain
     asking = toy.simulation(data, ff.afl(), trainer=toy.FULL, selector=EVERYBODY)
-    at_mean = jax.jit(asking.step)(asking.init(toy.KEY)._replace(params=mean), data)[1]
+    asked = jax.jit(asking.step)(asking.init(toy.KEY)._replace(params=snapshot), data)[1]
     loss = np.zeros(5)
-    loss[np.asarray(at_mean.ids)] = at_mean.loss
+    loss[np.asarray(asked.ids)] = asked.loss
     risen = sizes + 0.05 * loss  # one step, everybody asked
     excess = (risen.sum() - 1) / 5
     assert (risen > excess).all()
     assert_allclose(after.aggregator.weights, risen - excess, rtol=1e-4)
     assert 0 < float(after.aggregator.share) <= 1
+
+
+def test_drfa_takes_no_other_selector_in_silence(data):
+    with pytest.raises(ValueError, match="drfa draws clients by its own mixture"):
+        one_round(data, ff.drfa(), selector=ff.excluding([4], ff.uniform(3)))
+    kept = one_round(data, ff.drfa(sampling="selector"), selector=ff.excluding([4], ff.uniform(3)))
+    assert 4 not in kept[3].ids.tolist()
+
+
+def test_drfa_forgets_a_loss_that_would_overflow_its_mixture():
+    rule = ff.drfa(0.1)
+    report = make_report(0, range(3))._replace(message=jnp.zeros((3, 1)))
+    state = rule.aggregator.init(jnp.ones(3))
+    coef, _ = rule.aggregator.weigh(state, report, toy.KEY)
+    losses = jnp.array([1.0, 3e38, 2.0])
+    after = rule.revise(state, coef, report, toy.KEY, lambda update, ids: losses[ids])[1]
+    assert np.isfinite(after.weights).all()
+    assert_allclose(after.weights.sum(), 1, rtol=1e-6)
 
 
 def test_drfa_without_ascent_is_fedavg_by_size(data):
@@ -191,6 +212,56 @@ def test_where_no_step_will_do_the_least_total_is_taken():
     tried = [2.0, 1.0, 0.5]
     assert all(at(f).sum() > loss.sum() for f in tried)
     assert factor == 0.5
+
+
+def test_where_some_loss_always_rises_the_longest_step_that_lowers_their_sum_is_taken():
+    """Not the one of the least sum: towards two minima, away from a third."""
+    targets = np.array([[-1.0, 0.0], [1.0, 0.1], [1.0, -0.1]], np.float32)
+    updates = jnp.asarray(np.repeat(targets[1:].mean(0)[None], 3, 0))
+    loss = jnp.asarray((targets**2).sum(1) / 2)
+    report = make_report(0, range(3), loss=loss)._replace(updates=updates, gram=updates @ updates.T)
+    rule, coef = ff.fedmdfg(line_search=3), jnp.full(3, 1 / 3, jnp.float32)
+    state = rule.aggregator.init(jnp.ones(3))._replace(same=jnp.int32(1))
+
+    def losses(update, ids):
+        return ((jnp.asarray(targets)[ids] - update[None]) ** 2).sum(1) / 2
+
+    tried = 2.0 ** np.arange(3, -4, -1)
+    sums = np.array([np.asarray(losses(f * updates.mean(0), jnp.arange(3))).sum() for f in tried])
+    falling = tried[sums < float(loss.sum())]
+    assert len(falling) > 1
+    assert falling[0] != tried[sums.argmin()]
+    found, _ = rule.revise(state, coef, report, toy.KEY, losses)
+    assert_allclose(found / coef, falling[0])
+
+
+def test_the_rule_knows_whether_somebody_of_the_last_cohort_is_missing():
+    rule = ff.fedmdfg(line_search=1).aggregator
+    state = rule.init(jnp.ones(8))
+    for ids, same in (([0, 1], 1), ([0, 1], 1), ([0, 1, 2], 1), ([1, 2, 3], 0)):
+        state = rule.weigh(state, make_report(0, ids), toy.KEY)[1]
+        assert bool(state.same) == bool(same)
+
+
+def test_a_liars_loss_does_not_decide_a_defended_line_search(data):
+    """What the report says and what the second look hears are clipped alike."""
+
+    def look(report, losses):
+        return jnp.zeros(5).at[report.ids].set(report.loss)
+
+    liar = [ff.faults.inflate_loss(np.arange(5) == 4, factor=1000.0)]
+    settings = {"faults": liar, "selector": EVERYBODY}
+    heard = one_round(data, ff.defences.clip_losses(remembered(look), 3.0), **settings)[2].aggregator
+    assert_allclose(heard[4], 3 * np.median(heard), rtol=1e-5)
+
+
+def test_transforms_hear_clipped_losses(data):
+    """FedLF's guidance comes from its transform."""
+    liar = [ff.faults.inflate_loss(np.arange(5) == 4, factor=1000.0)]
+    settings = {"faults": liar, "selector": EVERYBODY}
+    free = one_round(data, ff.fedlf(), **settings)[2].params
+    defended = one_round(data, ff.defences.clip_losses(ff.fedlf(), 1.5), **settings)[2].params
+    assert max(float(jnp.abs(a - b).max()) for a, b in zip(jax.tree.leaves(free), jax.tree.leaves(defended))) > 1e-3
 
 
 def test_clipped_losses_are_clipped_in_the_second_look_too(data):

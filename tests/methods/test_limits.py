@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 import toy
+from contract import make_report
 from numpy.testing import assert_allclose
 from toy import close
 
@@ -221,3 +222,57 @@ def test_losses_that_a_rule_reads_are_of_the_layers_that_stay(data):
     for k, reported in zip(info.ids.tolist(), info.loss):
         mine = before.params | {"b": before.memory[0][k]}
         assert_allclose(reported, toy.mean_loss(mine, *toy.examples(data, k)), rtol=1e-5)
+
+
+def leaning(direction, lean, steps=1):
+    """What a client of FedEBA+ makes of two numbers under the loss |v|^2 / 2, as it is told to lean."""
+    client = ff.Client(jnp.int32(0), jnp.arange(2, dtype=jnp.int32), 2, lambda rows: (rows, rows))
+    client = client._replace(memory=(), broadcast=(direction, jnp.float32(lean)))
+    train = ff.fedeba_plus().local(ff.local_sgd(optax.sgd(0.1), steps=steps, batch_size=None))
+    point = jnp.array([1.0, 2.0])
+    return point, train(lambda v, *_: ((v**2).sum() / 2, v.sum()), point, client, toy.KEY, jnp.int32(0))
+
+
+def test_fedeba_plus_steps_lean_to_the_servers_direction():
+    g = jnp.array([-1.0, 4.0])
+    point, (trained, _, _, (gradient, first)) = leaning(g, 0.25)
+    step = 0.75 * point + 0.25 * g
+    assert_allclose(trained, point - 0.1 * step, rtol=1e-6)
+    assert_allclose(first, -0.1 * step, rtol=1e-6)
+    assert_allclose(gradient, point, rtol=1e-5)  # its own, without what it leans to
+
+
+def test_fedeba_plus_sends_its_first_step_of_several():
+    point, (trained, _, _, (_, first)) = leaning(jnp.zeros(2), 0.0, steps=3)
+    assert_allclose(first, -0.1 * point, rtol=1e-5)
+    assert_allclose(trained, 0.9**3 * point, rtol=1e-5)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_fedeba_plus_aligns_the_server_where_losses_are_alike_and_the_clients_where_not(apart):
+    rule = ff.fedeba_plus(alpha=0.25, theta=10.0)
+    params, moves = jnp.zeros(2), jnp.array([[1.0, 0.0], [0.0, 2.0], [3.0, 3.0]])
+    report = make_report(0, range(3), loss=[1.0, 1.0, 9.0] if apart else [1.0, 1.0, 1.0])
+    coef, gradients = jnp.array([0.5, 0.3, 0.2]), 10 * moves
+    report = report._replace(message=(gradients, moves))
+    transform = rule.transform(3, 3)
+    g = jnp.array([7.0, -7.0])
+    step, state = transform.update(g, transform.init(params), params, report=report, coef=coef)
+    wanted = g if apart else 0.75 * g - 0.25 * moves.mean(0)
+    assert_allclose(step, wanted, rtol=1e-6)
+    assert_allclose(state.direction, coef @ gradients, rtol=1e-6)
+    assert_allclose(state.unfair, 0.25 if apart else 0.0)
+
+
+def test_fedeba_plus_without_alignment_is_fedeba(play):
+    close(play("eba+", ff.fedeba_plus(alpha=0.0))[0].params, play("eba", ff.fedeba())[0].params, **CLOSE)
+
+
+def test_gifairs_clients_train_at_the_rate_they_are_sent():
+    rule = ff.gifair(reading="rate")
+    client = ff.Client(jnp.int32(1), jnp.arange(2, dtype=jnp.int32), 2, lambda rows: (rows, rows))
+    client = client._replace(memory=(), broadcast=jnp.array([0.5, 1.5, 1.0]))
+    train = rule.local(ff.local_sgd(optax.sgd(0.1), steps=1, batch_size=None))
+    point = jnp.array([1.0, 2.0])
+    trained = train(lambda v, *_: ((v**2).sum() / 2, v.sum()), point, client, toy.KEY, jnp.int32(0))[0]
+    assert_allclose(trained, point - 0.1 * 1.5 * point, rtol=1e-6)

@@ -1,5 +1,7 @@
 """A comparison: every rule's result is its own run's, differences are paired, settings are chosen on validation."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -248,3 +250,23 @@ def test_models_that_clients_keep_can_be_compared():
     shown = ff.compare(rules, remembering, replicates=2, split="test@personal", **SHORT)
     assert "test@personal" in shown.table()
     assert [examples.tolist() for examples in shown.examples] == [[1] * 5] * 2
+
+
+def test_rules_whose_clients_are_drawn_by_their_state_are_not_joined():
+    """A selector of the user's own, by AFL's mixture: each rule in a program of its own, as alone."""
+
+    def select(state, key, context):
+        chance = jnp.log(context.rule.weights + 1e-9) + jax.random.gumbel(key, context.rule.weights.shape)
+        return jax.lax.top_k(chance, 2)[1].astype(jnp.int32), state
+
+    by_weights = ff.Selector(lambda sizes, key=None: (), select, lambda state, report: state, 2)
+    data = toy.federation()
+
+    def build(rule, data):
+        return toy.simulation(data, rule, selector=by_weights)
+
+    rules = {"slow": ff.afl(0.01), "fast": ff.afl(0.5)}
+    found = ff.compare(rules, build, federation=data, replicates=2, rounds=3, baseline="slow", references=False)
+    for name, rule in rules.items():
+        alone = ff.run(build(rule, data), 1, 3)[1]
+        assert found.runs[name][1].ids.tolist() == alone.ids.tolist()

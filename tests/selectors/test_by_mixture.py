@@ -55,3 +55,20 @@ def test_clients_are_drawn_as_often_as_they_should_be(name):
     assert all(len({*row[row < N]}) == (row < N).sum() for row in ids)  # nobody twice
     often = np.bincount(ids[ids < N], minlength=N) / draws
     assert_allclose(often, inclusion(weights, m), atol=0.03)
+
+
+def test_any_two_clients_may_be_drawn_together():
+    weights, m = jnp.full(N, 1 / N), 3
+
+    class Rule:
+        pass
+
+    rule = Rule()
+    rule.weights = weights
+    context = Context(jnp.int32(0), N, None, None, rule)
+    keys = jax.random.split(jax.random.key(1), 500)
+    ids = np.asarray(jax.vmap(lambda key: by_mixture(m).select((), key, context)[0])(keys))
+    together = {
+        tuple(sorted(pair)) for row in ids for pair in ((row[0], row[1]), (row[0], row[2]), (row[1], row[2]))
+    }
+    assert together == {(i, j) for i in range(N) for j in range(i + 1, N)}
