@@ -33,6 +33,8 @@ class History(NamedTuple):
     """What the accuracies are: name, direction, unit and range, without the function."""
     examples: dict[str, np.ndarray] | None = None
     """Per split: how many examples each client was judged by, i32[T_eval, N]; None where that is not known."""
+    clients: tuple[str, ...] | None = None
+    """[N]: the clients' names, those of ``data.clients``; None for clients that are numbers."""
 
     def __repr__(self) -> str:
         scored = ", ".join(f"{name} {list(np.shape(s.accuracy))}" for name, s in self.scores.items())
@@ -57,8 +59,8 @@ class History(NamedTuple):
     def to_pandas(self) -> Any:
         """A data frame with a row per evaluation, split and client; needs ``pip install 'fedjax-fair[pandas]'``.
 
-        Columns: ``round``, ``split``, ``client``, ``accuracy`` (in [0, 1], or as ``metric`` says), ``loss`` and
-        ``failed``, as the property of that name has it, of each split.
+        Columns: ``round``, ``split``, ``client`` (its name, or number), ``accuracy`` (in [0, 1], or as ``metric``
+        says), ``loss`` and ``failed``, as the property of that name has it, of each split.
 
         Raises:
           ValueError: pandas is not installed.
@@ -73,7 +75,7 @@ class History(NamedTuple):
             columns = {
                 "round": np.repeat(self.rounds, clients),
                 "split": split,
-                "client": np.tile(np.arange(clients), evaluations),
+                "client": np.tile(np.arange(clients) if self.clients is None else self.clients, evaluations),
                 "accuracy": np.ravel(accuracy),
                 "loss": np.ravel(loss),
                 "failed": np.ravel(failed(self, split)),
@@ -95,7 +97,7 @@ def told(history: History, sim: Simulation) -> History:
     """The history with what it is of; kept apart from the arrays, for checkpoints and sweeps hold these alone."""
     bases = {name: getattr(sim.data, name.partition("@")[0], None) for name in history.scores}
     sizes = {name: getattr(split, "size", None) for name, split in bases.items()}
-    history = history._replace(metric=described(sim.metric))
+    history = history._replace(metric=described(sim.metric), clients=getattr(sim.data, "clients", None))
     if any(size is None for size in sizes.values()):  # data of the user's own
         return history
     shape = np.shape(history.accuracy)
