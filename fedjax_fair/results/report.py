@@ -92,6 +92,7 @@ def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Cont
         else (f" Judged by the {int(honest.sum())} honest clients; {int((~honest).sum())} do {settings['fault']}.")
     )
     dataset = settings["dataset"] + (f" ({settings['partition']})" if settings["dataset"] in IMAGES else "")
+    dataset = Path(settings["data"]).name if "data" in settings else dataset
     where = f"{dataset}: {clients} clients, {summary['cohort']} a round"
     runs_called = "replicate" if "comparison" in summary else "seed"
     intro = f"{where}, {rounds} rounds, {seeds} {runs_called}{'s' if seeds > 1 else ''}, {summary['model']}."
