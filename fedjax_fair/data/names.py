@@ -8,8 +8,9 @@ import jax
 Words = tuple[str, ...]
 
 
+@jax.tree_util.register_static  # no leaf of data that have it; federations of the same names share programs
 class Names(NamedTuple):
-    """The words behind the numbers. No array: for JAX a constant, which compiled programs do not depend on."""
+    """The words behind the numbers."""
 
     clients: Words | None = None
     """[N]: the clients' names, in their order; None for clients that are numbers."""
@@ -19,18 +20,6 @@ class Names(NamedTuple):
     """[F]: the columns of ``x`` [E, F]; a column ``town=Rome`` is 1 where the word ``town`` is Rome."""
     categories: tuple[tuple[str, Words], ...] = ()
     """Per column of words, or of text, its name and its words: number k stands for word k."""
-
-
-def _flat(names: Names) -> tuple[tuple[()], Any]:
-    return (), tuple(names)
-
-
-def _whole(words: Any, _: Any) -> Names:
-    return Names(*words)
-
-
-# Without leaves, so that data with names go wherever data go; two federations of the same names share programs.
-jax.tree_util.register_pytree_node(Names, _flat, _whole)
 
 
 def words_of(clients: Iterable[Any]) -> Words | None:
