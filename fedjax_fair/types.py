@@ -156,7 +156,7 @@ class Info(NamedTuple):
     """i32[]: clients that were there and were sent the model: to train, or because the selector asked for their
     loss."""
     evaluations: Array
-    """i32[]: per-example losses that clients evaluated for the selector."""
+    """i32[]: per-example losses that clients evaluated for the selector; a rule's second look is not counted."""
 
 
 class Evaluation(NamedTuple):

@@ -39,7 +39,7 @@ def gifair(
     group's size. Reads ``loss`` (received model, before training) and ``n``; as "rate" ``train_loss``. With all
     clients in every round the weights sum to 1 before they are normalised; ``coeff = 0`` is FedAvg by size.
 
-    Optimises: sum_k p_k F_k + lambda sum_{j < k} |F_k - F_j|, over clients or over groups.
+    Optimises: sum_k p_k F_k + lambda sum_{j < k} abs(F_k - F_j), over clients or over groups.
 
     Args:
       coeff: lambda as a share of the largest that leaves no weight below 0, in [0, 1]; 1/2 in the authors' code, .1

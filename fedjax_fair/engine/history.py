@@ -145,16 +145,22 @@ def told(history: History, sim: Simulation) -> History:
 
 
 def judged(history: History, split: str) -> np.ndarray:
-    """bool[T_eval, N]: who has examples in the split; where that is not known, who ever had a result."""
-    if history.examples is not None and split in history.examples:
-        return np.asarray(history.examples[split]) > 0
+    """bool[T_eval, N]: who has examples in the split; where that is not known, who ever had a result.
+
+    Without those for whom the metric has no value, though the loss has: an AUROC of one class.
+    """
     accuracy, loss = history.scores[split]
-    ever = ~(np.isnan(accuracy) & np.isnan(loss)).all(0)
-    return np.broadcast_to(ever, np.shape(accuracy))
+    if history.examples is not None and split in history.examples:
+        there = np.asarray(history.examples[split]) > 0
+    else:
+        there = np.broadcast_to(~(np.isnan(accuracy) & np.isnan(loss)).all(0), np.shape(accuracy))
+    if history.metric.for_everybody:
+        return there
+    return there & ~(np.isnan(accuracy) & np.isfinite(loss))
 
 
 def failed(history: History, split: str) -> np.ndarray:
-    """bool[T_eval, N]: whose loss or metric is not finite, of those who have examples in the split."""
+    """bool[T_eval, N]: whose loss or metric is not finite, of those who have one in the split."""
     accuracy, loss = history.scores[split]
     return np.asarray(judged(history, split) & ~(np.isfinite(accuracy) & np.isfinite(loss)))
 

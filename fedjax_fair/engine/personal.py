@@ -5,6 +5,7 @@ vmapped, and on an accelerator as many as their models leave room for.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +20,7 @@ from fedjax_fair.engine.devices import shared_out
 from fedjax_fair.engine.failures import all_finite, numbers
 from fedjax_fair.engine.signals import Score, examples
 from fedjax_fair.engine.training import client_of
+from fedjax_fair.models.client_metrics import Whole
 from fedjax_fair.numerics.model_size import bytes_of
 from fedjax_fair.types import Evaluation, Key, LossFn, Memory, Params, Train
 
@@ -136,7 +138,12 @@ def owners(
 
 
 def judged_alone(
-    scores: Score, own: Mapping[str, Own], eval_batch: int, mesh: Mesh | None
+    scores: Score,
+    own: Mapping[str, Own],
+    eval_batch: int,
+    mesh: Mesh | None,
+    whole: Whole | None = None,
+    capacity: Mapping[str, int] = MappingProxyType({}),
 ) -> Callable[[str, Params, FederatedData, Any], Evaluation]:
     """``(name, global model, data, memory) -> every client's result with its own model``.
 
@@ -144,10 +151,11 @@ def judged_alone(
     """
 
     def judge(name: str, params: Params, data: FederatedData, kept: Any) -> Evaluation:
-        split, model = getattr(data, name.partition("@")[0]), own[name](params, data, kept)
+        place = name.partition("@")[0]
+        split, model, most = getattr(data, place), own[name](params, data, kept), capacity.get(place, 0)
         ids = jnp.arange(split.size.shape[0], dtype=jnp.int32)
-        accuracy, loss, whole = own_means(scores, model, data, split, ids, eval_batch, params, mesh)
-        loss = jnp.where(whole > 0, loss, jnp.nan)
+        accuracy, loss, sound = own_means(scores, model, data, split, ids, eval_batch, params, mesh, whole, most)
+        loss = jnp.where(sound > 0, loss, jnp.nan)
         return Evaluation(jnp.where(jnp.isnan(loss), jnp.nan, accuracy), loss)
 
     return judge
@@ -162,28 +170,45 @@ def own_means(
     batch: int,
     params: Params,
     mesh: Mesh | None = None,
+    whole: Whole | None = None,
+    capacity: int = 0,
 ) -> tuple[Array, ...]:
     """The mean of each score over the ``split`` of the clients ``ids``, each with its own model: several f[K].
 
     After them f[K], 1 where a model is finite. NaN where the split is empty. ``params`` is a model of their form.
+    ``whole`` and ``capacity`` as in :func:`fedjax_fair.engine.signals.every_client`.
     """
     total = split.rows.shape[0]
     width = width_of(params)
     each = max(1, min(batch // width, total))
     shapes = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
+    first = 0 if whole is None else 1
+    room = -(-capacity // each) * each  # of a client's outputs, whole batches of them
 
     def one(id: Array) -> tuple[Array, ...]:
         mine, start, size = model(id), split.start[id], split.size[id]
 
+        def rows(positions: Array) -> Array:
+            return split.rows[jnp.minimum(start + positions, total - 1)]
+
         def add(step: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
             positions = step * each + jnp.arange(each)
-            rows = split.rows[jnp.minimum(start + positions, total - 1)]
-            values = score(mine, *examples(data, rows))
-            return tuple(s + jnp.where(positions < size, v, 0).sum() for s, v in zip(sums, values))
+            values = score(mine, *examples(data, rows(positions)))
+            stored = [
+                jax.lax.dynamic_update_slice_in_dim(before, now, step * each, 0)
+                for before, now in zip(sums[:first], values[:first])
+            ]
+            added = (s + jnp.where(positions < size, v, 0).sum() for s, v in zip(sums[first:], values[first:]))
+            return *stored, *added
 
-        zeros = tuple(jnp.zeros((), v.dtype) for v in shapes)
+        outputs = [jnp.zeros((room, *v.shape[1:]), v.dtype) for v in shapes[:first]]
+        zeros = (*outputs, *(jnp.zeros((), v.dtype) for v in shapes[first:]))
         sums = jax.lax.fori_loop(0, -(-size // each), add, zeros)
-        means = tuple(s / jnp.where(size > 0, size.astype(s.dtype), jnp.nan) for s in sums)
+        means = [s / jnp.where(size > 0, size.astype(s.dtype), jnp.nan) for s in sums[first:]]
+        if whole is not None:
+            places = jnp.arange(room)
+            value = whole(sums[0], data.take(rows(places))[1], places < size)
+            means.insert(0, jnp.where(size > 0, value, jnp.nan).astype(jnp.result_type(float)))
         return *means, all_finite([jnp.ones((), bool), *numbers(mine)]).astype(jnp.float32)
 
     if not total:

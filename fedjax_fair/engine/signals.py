@@ -7,7 +7,8 @@ a ``mesh`` every device does its share; for use inside :func:`fedjax_fair.engine
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from fedjax_fair.data import FederatedData, Split
 from fedjax_fair.engine.devices import gather, share, shared_out
 from fedjax_fair.engine.failures import unless_dead
 from fedjax_fair.models import Model
+from fedjax_fair.models.client_metrics import Whole
 from fedjax_fair.numerics.model_size import is_small
 from fedjax_fair.types import Evaluation, Key, Params, SimState
 
@@ -34,9 +36,20 @@ Score = Callable[[Params, Any, Array], tuple[Array, ...]]
 
 
 def every_client(
-    score: Score, params: Params, data: FederatedData, split: Split, batch: int, mesh: Mesh | None = None
+    score: Score,
+    params: Params,
+    data: FederatedData,
+    split: Split,
+    batch: int,
+    mesh: Mesh | None = None,
+    whole: Whole | None = None,
+    capacity: int = 0,
 ) -> tuple[Array, ...]:
-    """Mean of each score over each client's ``split``: several f[N]. NaN where the split is empty."""
+    """Mean of each score over each client's ``split``: several f[N]. NaN where the split is empty.
+
+    Where there is a ``whole`` metric, the first score is the model's outputs, and the first of the results is that
+    of each client's, of whom none has more than ``capacity`` examples.
+    """
     total, n = split.rows.shape[0], split.size.shape[0]
     if total == 0:
         nothing = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
@@ -51,10 +64,27 @@ def every_client(
 
     starts = jnp.arange(steps, dtype=jnp.int32) * batch
     values = shared_out(lambda mine: jax.lax.map(flat, mine), starts, mesh)
-    return tuple(
-        _sums(v.reshape(-1)[:total], split) / jnp.where(split.size > 0, split.size.astype(v.dtype), jnp.nan)
-        for v in values
+    values = tuple(v.reshape(-1, *v.shape[2:])[:total] for v in values)
+    found = () if whole is None else (by_client(whole, values[0], data, split, capacity),)
+    means = (
+        _sums(v, split) / jnp.where(split.size > 0, split.size.astype(v.dtype), jnp.nan)
+        for v in values[len(found) :]
     )
+    return *found, *means
+
+
+def by_client(whole: Whole, outputs: Array, data: FederatedData, split: Split, capacity: int) -> Array:
+    """The metric f[N] of each client's outputs, which lie one after another, [all, ...]; NaN for none."""
+    y, last = data.take(split.rows)[1], split.rows.shape[0] - 1
+    places = jnp.arange(capacity)
+
+    def one(client: tuple[Array, Array]) -> Array:
+        start, size = client
+        rows = jnp.minimum(start + places, last)
+        value = whole(outputs[rows], y[rows], places < size)
+        return jnp.where(size > 0, value, jnp.nan).astype(jnp.result_type(float))
+
+    return jax.lax.map(one, (split.start, split.size))
 
 
 def _sums(values: Array, split: Split) -> Array:
@@ -151,12 +181,16 @@ def gram(updates: Params, mesh: Mesh | None = None) -> Array:
     return gather(functools.reduce(jnp.add, products), everybodys[0].shape[0], mesh)
 
 
-def scoring(net: Model, *measures: PerExample) -> Score:
-    """The score that applies each of these to the model's outputs; values in JAX's default float."""
+def scoring(net: Model, *measures: PerExample | Whole) -> Score:
+    """The score that applies each of these to the model's outputs; values in JAX's default float.
+
+    In the place of a metric of whole clients stand the outputs.
+    """
 
     def score(params: Params, x: Any, y: Array) -> tuple[Array, ...]:
         outputs = net.apply(params, x, None)
-        return tuple(of(outputs, y).astype(jnp.result_type(float)) for of in measures)  # bfloat16 sums stick at 256
+        found = (outputs if isinstance(of, Whole) else of(outputs, y) for of in measures)
+        return tuple(value.astype(jnp.result_type(float)) for value in found)  # bfloat16 sums stick at 256
 
     return score
 
@@ -174,11 +208,14 @@ def evaluator(
     eval_batch: int,
     mesh: Mesh | None,
     alone: Callable[[str, Params, FederatedData, Any], Evaluation],
+    whole: Whole | None = None,
+    capacity: Mapping[str, int] = MappingProxyType({}),
 ) -> Callable[..., dict[str, Evaluation]]:
     """``(params, data, memory) -> every client's metric and loss on each of the splits``.
 
     ``alone`` judges where every client has a model of its own, as in "test@personal"; without a memory, as of a
-    model that was trained elsewhere, that is the one given.
+    model that was trained elsewhere, that is the one given. ``capacity`` of a split is its largest client's size,
+    for a metric of ``whole`` clients.
     """
 
     def evaluation(params: Params, data: FederatedData, memory: Any = None) -> dict[str, Evaluation]:
@@ -186,7 +223,8 @@ def evaluator(
             split, _, kind = name.partition("@")
             if kind == "tuned" or (kind and memory is not None):
                 return alone(name, params, data, memory)
-            means = every_client(scores, params, data, getattr(data, split), eval_batch, mesh)
+            most = capacity.get(split, 0)
+            means = every_client(scores, params, data, getattr(data, split), eval_batch, mesh, whole, most)
             return unless_dead(Evaluation(*means), params)
 
         # JAX sorts the keys of a plain dict, and the history leads with the first split.

@@ -29,6 +29,7 @@ from fedjax_fair.engine.watch import say
 from fedjax_fair.local.remembering import within
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.models import Model, as_model, losses
+from fedjax_fair.models.client_metrics import Whole
 from fedjax_fair.models.metric import as_metric
 from fedjax_fair.robustness.availability import Available, PerClient, always
 from fedjax_fair.robustness.faults import Fault, check_faults
@@ -92,7 +93,8 @@ def simulation(
       faults: clients that lie or fail, such as ``[ff.faults.inflate_loss(liars)]``.
       loss: per-example loss ``(outputs, y) -> f[B]``: an example's own, whatever is beside it in a batch.
       metric: per-example metric, likewise, reported as accuracy: from 0 to 1, higher is better.
-        An ``ff.Metric`` of one says what else it is; of a loss, ``ff.losses.squared_error``, lower is better. By
+        An ``ff.Metric`` of one says what else it is; of a loss, ``ff.losses.squared_error``, lower is better.
+        Metrics of whole clients, such as ``ff.losses.auroc`` and ``ff.losses.whole(fn)``, are no means. By
         default ``ff.losses.accuracy``, or ``ff.losses.binary_accuracy`` where a model has one output and the loss
         goes by its sign, as ``sigmoid_cross_entropy`` does.
       evaluate: the splits that ``sim.evaluate`` scores, the first being the one that the history leads with.
@@ -151,7 +153,7 @@ def simulation(
             train, local_loss, data.sizes, block, interleaved, faulty=bool(faults), memory=method.memory
         ),
         loss=scoring(net, loss),
-        metric=scoring(net, metric),
+        metric=scoring(net, loss if isinstance(metric, Whole) else metric),  # no rule reads it then
         largest_train=int(data.sizes.max()),
         largest_validation=int(np.asarray(data.validation.size).max()),
         eval_batch=eval_batch,
@@ -167,8 +169,10 @@ def simulation(
     own = owners(
         evaluate, method.memory, lambda tune: local_work(net, Method(method.aggregator), tune, loss), data.sizes
     )
-    judge = judged_alone(scores, own, eval_batch, mesh)
-    evaluation = everywhere(evaluator(scores, names, eval_batch, mesh, judge), mesh)
+    whole = metric if isinstance(metric, Whole) else None
+    capacity = {split: int(np.asarray(getattr(data, split).size).max()) for split in splits}
+    judge = judged_alone(scores, own, eval_batch, mesh, whole, capacity)
+    evaluation = everywhere(evaluator(scores, names, eval_batch, mesh, judge, whole, capacity), mesh)
     placed = replicate(data, mesh)
     init = initializer(net, example, method, server, selector, data, mesh)
     checks.check_deploy(deploy, init, shapes)

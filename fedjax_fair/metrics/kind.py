@@ -19,7 +19,8 @@ class Metric(NamedTuple):
     """
 
     fn: Callable[[Any, Any], Any] | None
-    """``(outputs [B, ...], y [B, ...]) -> f[B]``, one number per example; a history's has none."""
+    """``(outputs [B, ...], y [B, ...]) -> f[B]``, one number per example, or an ``ff.losses.whole(...)``, one per
+    client; a history's has none."""
     higher_is_better: bool = True
     """False for an error, a loss, a distance."""
     unit: str = "%"
@@ -28,6 +29,9 @@ class Metric(NamedTuple):
     """The lowest and the highest value there can be, such as ``(0, float("inf"))``; others are refused."""
     name: str = ""
     """In headings and labels; by default the function's own."""
+    for_everybody: bool = True
+    """False for one that has no value for some clients, as AUROC for one with a single class: their NaN is then no
+    failure, and they are left out of every measure."""
 
     @property
     def scale(self) -> float:
@@ -69,19 +73,20 @@ def named_metric(metric: Any) -> Metric:
     """The same of a metric that may lack the function."""
     if not isinstance(metric, Metric):
         raise ValueError(f"metric must be an ff.Metric, such as a history's metric, got {metric!r}")
-    fn, higher, unit, bounds, name = metric
-    if not isinstance(higher, bool | np.bool_):
-        raise ValueError(f"metric's higher_is_better must be True or False, got {higher!r}")
-    for field, value in (("unit", unit), ("name", name)):
-        if not isinstance(value, str):
-            raise ValueError(f"metric's {field} must be a text, got {value!r}")
+    fn, higher, unit, bounds, name, for_everybody = metric
+    for field, flag in (("higher_is_better", higher), ("for_everybody", for_everybody)):
+        if not isinstance(flag, bool | np.bool_):
+            raise ValueError(f"metric's {field} must be True or False, got {flag!r}")
+    for field, text in (("unit", unit), ("name", name)):
+        if not isinstance(text, str):
+            raise ValueError(f"metric's {field} must be a text, got {text!r}")
     try:
         low, high = (float(bound) for bound in bounds)
     except (TypeError, ValueError):
         low = high = np.nan
     if not low < high:
         raise ValueError(f"metric's range must be its lowest and its highest value, such as (0, 1), got {bounds!r}")
-    return Metric(fn, bool(higher), unit, (low, high), name or named(fn))
+    return Metric(fn, bool(higher), unit, (low, high), name or named(fn), bool(for_everybody))
 
 
 def named(function: Any) -> str:

@@ -42,6 +42,8 @@ def summary(
     if loss is not None and jnp.shape(loss) != acc.shape:
         raise ValueError(f"loss must have the shape of acc {acc.shape}, got {jnp.shape(loss)}")
     check_values("acc", acc, metric)
+    if not metric.for_everybody:
+        where = ~jnp.isnan(acc) if where is None else jnp.asarray(where) & ~jnp.isnan(acc)
     _, counts, _ = counted(acc, where)
     kind = (metric.scale, metric.higher_is_better)
     table = _accuracies(acc, counts, None if sizes is None else jnp.asarray(sizes), *kind)

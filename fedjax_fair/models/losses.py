@@ -1,4 +1,7 @@
-"""Per-example losses and metrics, ``(outputs [B, ...], y [B, ...]) -> f[B]``. A user's own has the same form."""
+"""Per-example losses and metrics, ``(outputs [B, ...], y [B, ...]) -> f[B]``. A user's own has the same form.
+
+Metrics of a whole client, such as AUROC, have their names here, too: :mod:`fedjax_fair.models.client_metrics`.
+"""
 
 import math
 
@@ -8,6 +11,19 @@ import numpy as np
 import optax
 from jax import Array
 from jax.typing import ArrayLike
+
+from fedjax_fair.models.client_metrics import (  # noqa: F401
+    auroc,
+    balanced_accuracy,
+    calibration_error,
+    f1,
+    f1_macro,
+    f1_micro,
+    perplexity,
+    r2,
+    rmse,
+    whole,
+)
 
 
 def softmax_cross_entropy(logits: ArrayLike, y: ArrayLike) -> Array:

@@ -9,11 +9,21 @@ from jax import Array
 
 from fedjax_fair.metrics.kind import Metric, check_metric, named
 from fedjax_fair.models import losses
+from fedjax_fair.models.client_metrics import Whole
 
 STOCK = {
     losses.softmax_cross_entropy: Metric(None, False, "nats", (0.0, np.inf), "cross-entropy"),
     losses.sigmoid_cross_entropy: Metric(None, False, "nats", (0.0, np.inf), "cross-entropy"),
     losses.squared_error: Metric(None, False, "", (0.0, np.inf), "squared error"),
+    losses.auroc: Metric(None, True, "", (0.0, 1.0), "AUROC"),
+    losses.f1: Metric(None, name="F1"),
+    losses.f1_macro: Metric(None, name="macro F1"),
+    losses.f1_micro: Metric(None, name="micro F1"),
+    losses.balanced_accuracy: Metric(None, name="balanced accuracy"),
+    losses.r2: Metric(None, True, "", (-np.inf, 1.0), "R2"),
+    losses.rmse: Metric(None, False, "", (0.0, np.inf), "RMSE"),
+    losses.perplexity: Metric(None, False, "", (1.0, np.inf), "perplexity"),
+    losses.calibration_error: Metric(None, False, name="calibration error"),
 }
 
 
@@ -30,6 +40,8 @@ def as_metric(metric: Any, loss: Callable[..., Any]) -> tuple[Metric, Callable[[
     if isinstance(kind.fn, Metric):
         raise ValueError("metric must hold a function of outputs and labels, got one ff.Metric in another")
     kind = check_metric(kind)
+    if isinstance(kind.fn, Whole):
+        kind = kind._replace(for_everybody=False)
     return kind, kind.fn  # type: ignore[return-value]
 
 
@@ -66,8 +78,13 @@ def check_accuracy(metric: Metric) -> None:
     """A rule that reads ``report.accuracy`` wants it high, and none below 0: PG-FFL's reward takes its Gini.
 
     Raises:
-      ValueError: a metric of which lower is better, or that can be negative.
+      ValueError: a metric of which lower is better, that can be negative, or that is no mean over examples.
     """
+    if isinstance(metric.fn, Whole):
+        raise ValueError(
+            f"metric must be a mean over examples where the rule reads accuracy, such as ff.losses.accuracy, got "
+            f"{metric.name}, which is of a whole client"
+        )
     if metric.higher_is_better and metric.range[0] >= 0:
         return
     low, high = metric.range

@@ -216,14 +216,14 @@ def command(folder, rounds, extra=""):
     return [sys.executable, "-c", text, str(folder), str(rounds)]
 
 
-def test_a_run_killed_at_ten_random_moments_ends_the_same(tmp_path):
+def test_a_run_killed_at_random_moments_ends_the_same(tmp_path):
     """SIGKILL, while computing or while writing; every life goes on from the last whole checkpoint."""
-    rounds, rng = 400, random.Random(int(os.environ.get("KILL_SEED", "0")))
+    rounds, rng = 160, random.Random(int(os.environ.get("KILL_SEED", "0")))
     environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs")}
     environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     subprocess.run(command(tmp_path / "whole", rounds), env=environment, check=True, capture_output=True)
     killed, lives = 0, []
-    while killed < 10:
+    while killed < 4:
         process = subprocess.Popen(command(tmp_path / "cut", rounds), env=environment, stderr=subprocess.DEVNULL)
         kept = newest(tmp_path / "cut")
         while process.poll() is None and newest(tmp_path / "cut") == kept:  # let every life get somewhere
@@ -235,7 +235,7 @@ def test_a_run_killed_at_ten_random_moments_ends_the_same(tmp_path):
         process.wait()
         killed += 1
         lives.append(newest(tmp_path / "cut"))
-    assert killed == 10, f"only {killed} kills, at {lives}"
+    assert killed == 4, f"only {killed} kills, at {lives}"
     assert lives == sorted(lives)
     assert lives[0] < lives[-1] < rounds
     subprocess.run(command(tmp_path / "cut", rounds), env=environment, check=True, capture_output=True)

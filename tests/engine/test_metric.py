@@ -55,7 +55,7 @@ def own_loss(outputs, y):
     ],
 )
 def test_what_a_metric_is_goes_with_the_simulation(metric, more, kind):
-    assert line(metric, **more).metric[1:] == kind
+    assert line(metric, **more).metric[1:] == (*kind, True)
 
 
 def test_the_stock_losses_and_accuracies_are_known():

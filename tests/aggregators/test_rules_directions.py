@@ -1,0 +1,203 @@
+"""Laws of the rules that mix gradients, rank losses or remember updates; what they become at the ends."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contract import coefficients, everybody, make_report, random_report
+from numpy.testing import assert_allclose, assert_array_equal
+
+import fedjax_fair as ff
+from fedjax_fair.numerics.min_norm import min_norm, min_norm_in_halfspace
+
+LOSSES = np.array([0.3, 2.1, 1.2, 0.9, 3.3, 0.7, 1.9, 2.6], np.float32)
+SIZES = np.array([50, 20, 400, 75, 310, 120, 33, 90], np.float32)
+
+
+def updates_of(report):
+    return np.concatenate([np.asarray(u).reshape(len(report.ids), -1) for u in report.updates.values()], 1)
+
+
+def direction(rule, report):
+    return coefficients(rule, report) @ updates_of(report)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_shortest_vector_of_a_hull_has_no_shorter_neighbour(seed):
+    g = updates_of(random_report(seed, 6))
+    mixture = np.asarray(min_norm(jnp.asarray(g @ g.T), jnp.ones(6, bool), 2000))
+    d = mixture @ g
+    assert_allclose(mixture.sum(), 1, rtol=1e-5)
+    assert (g @ d >= d @ d * (1 - 1e-4)).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_in_a_halfspace_it_keeps_to_its_side_at_the_least_length(seed):
+    rng = np.random.default_rng(seed)
+    g = updates_of(random_report(seed, 6))
+    gram, slope = g @ g.T, rng.normal(size=6).astype(np.float32)
+    found = np.asarray(min_norm_in_halfspace(jnp.asarray(gram), jnp.asarray(slope), jnp.ones(6, bool), 2000))
+    assert found @ slope >= -1e-5
+    tried = rng.dirichlet(np.ones(6), 20_000)
+    allowed = tried[tried @ slope >= 0]
+    assert len(allowed) > 1000
+    shortest = np.einsum("ki,ij,kj->k", allowed, gram, allowed).min()
+    assert found @ gram @ found <= shortest * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fedmdfg_descends_for_everybody(seed):
+    report = random_report(seed, 5)
+    d = direction(ff.fedmdfg(), report)
+    assert (updates_of(report) @ d > 0).all()
+    assert_allclose(np.linalg.norm(d), np.linalg.norm(stretched(report).mean(0)), rtol=1e-4)
+
+
+def stretched(report):
+    """Every update at the cohort's mean length."""
+    g = updates_of(report)
+    length = np.linalg.norm(g, axis=1)
+    return g * (length.mean() / length)[:, None]
+
+
+def test_fedmdfg_with_equal_losses_is_not_guided():
+    report = random_report(0, 5)
+    level, apart = (report._replace(loss=jnp.asarray(v, jnp.float32)) for v in ([2.0] * 5, [0.1, 0.1, 0.1, 0.1, 4]))
+    free = direction(ff.fedmdfg(theta=89.0), level)
+    assert_allclose(direction(ff.fedmdfg(), level), free, rtol=1e-5)
+    assert np.abs(direction(ff.fedmdfg(), apart) - free).max() > 1e-3
+
+
+def test_fedmdfg_guides_when_some_losses_exceed_what_is_usual():
+    """Nearly equal losses, of which one has risen since the last round."""
+    first = random_report(0, 5)._replace(loss=jnp.array([1.0, 1.01, 0.99, 1.0, 1.02]))
+    risen = first._replace(loss=first.loss.at[1].set(1.05))
+    rule = ff.fedmdfg()
+    state = rule.weigh(rule.init(jnp.ones(8)), first, jax.random.key(0))[1]
+    assert not state.guided
+    assert rule.weigh(state, risen, jax.random.key(0))[1].guided
+    assert not rule.weigh(state, first._replace(loss=first.loss + 0.05), jax.random.key(0))[1].guided  # all have
+
+
+@pytest.mark.parametrize("gamma", [0.0, 1.0, 3.0])
+def test_adafed_gives_each_client_in_proportion_to_its_loss(gamma):
+    report = random_report(3, 5)
+    g = updates_of(report)
+    gain = g @ direction(ff.adafed(gamma), report) / np.linalg.norm(g, axis=1)
+    share = gain / np.asarray(report.loss) ** gamma
+    assert_allclose(share, share[0], rtol=1e-3)
+
+
+def test_fairmoo_closes_the_gap_first_and_does_not_widen_it_then():
+    report = random_report(1, 5)
+    spread = np.asarray(report.loss) - np.asarray(report.loss).mean()
+    gap = (2 / 5) * spread @ updates_of(report)  # the way in which the variance of the losses falls
+    d = direction(ff.fairmoo(prefer=0.01), report)
+    assert_allclose(d, 0.2 * gap / np.linalg.norm(gap), rtol=1e-4, atol=1e-6)
+    fair = direction(ff.fairmoo(prefer=100.0), report)
+    assert fair @ gap >= -1e-4
+    assert_allclose(np.linalg.norm(fair), 0.2, rtol=1e-4)
+
+
+def test_gifair_counts_how_many_losses_lie_below():
+    coef = coefficients(ff.gifair(coeff=1.0), everybody(LOSSES), sizes=SIZES)
+    p = SIZES / SIZES.sum()
+    r = np.sign(LOSSES[:, None] - LOSSES[None]).sum(1)
+    assert_allclose(coef, p + p.min() / 7 * r, rtol=1e-4)
+    assert_allclose(coefficients(ff.gifair(coeff=0.0), everybody(LOSSES), sizes=SIZES), p, rtol=1e-5)
+    shifted = coefficients(ff.gifair(coeff=1.0), everybody(LOSSES + 5), sizes=SIZES)
+    assert_allclose(shifted, coef, rtol=1e-5)
+
+
+def test_gifair_ranks_nobody_who_has_not_been_heard_of():
+    """Of two of eight clients in the first round one lies above one."""
+    report = make_report(0, [3, 6], loss=[2.0, 1.0])
+    p, room = SIZES / SIZES.sum(), SIZES.min() / SIZES.sum() / 7
+    raw = np.array([p[3] + room / 2, p[6] - room / 2])
+    assert_allclose(coefficients(ff.gifair(), report, sizes=SIZES), raw / raw.sum(), rtol=1e-5)
+
+
+def test_gifairs_groups_must_be_the_federations():
+    with pytest.raises(ValueError, match="groups must hold one number for each of 8 clients, got 3"):
+        ff.gifair(groups=[0, 1, 1]).init(jnp.ones(8))
+
+
+WRONG = {
+    "groups must be whole numbers from 0": lambda: ff.gifair(groups=[0.5, 1]),
+    "groups must be numbered 0, 1, ... without a gap": lambda: ff.gifair(groups=[0, 2]),
+    "coeff must be in [0, 1], got 2": lambda: ff.gifair(2),
+    "reading must be one of": lambda: ff.gifair(reading="huawei"),
+    "theta must be in [0, 1], got 1.5": lambda: ff.superquantile(1.5),
+    "theta must be in (0, 90), got 90": lambda: ff.fedmdfg(90),
+    "line_search must be at least 0, got -1": lambda: ff.fedmdfg(line_search=-1),
+    "gamma must be at least 0, got -1": lambda: ff.adafed(-1),
+    "prefer must be at least 0, got -1": lambda: ff.fairmoo(-1),
+    "lr must be above 0, got 0": lambda: ff.fairmoo(lr=0),
+    "lr must be at least 0, got -1": lambda: ff.drfa(-1),
+    "sampling must be one of": lambda: ff.drfa(sampling="uniform"),
+    "threshold must be": lambda: ff.fedheal(1.5),
+    "beta must be in [0, 1], got 2": lambda: ff.fedheal(0.3, 2),
+    "alpha must be in [0, 1], got 2": lambda: ff.fedeba_plus(alpha=2),
+    "theta must be in [0, 90], got 91": lambda: ff.fedeba_plus(theta=91),
+    "iterations must be at least 1, got 0": lambda: ff.fedlf(iterations=0),
+}
+
+
+@pytest.mark.parametrize("sentence", WRONG)
+def test_a_wrong_setting_is_one_sentence(sentence):
+    with pytest.raises(ValueError) as error:  # noqa: PT011
+        WRONG[sentence]()
+    assert str(error.value).startswith(sentence)
+
+
+def test_the_superquantiles_ends_are_fedavg_and_the_worst_client():
+    report = everybody(LOSSES)
+    assert_allclose(coefficients(ff.superquantile(1.0), report), SIZES / SIZES.sum(), rtol=1e-6)
+    assert_array_equal(coefficients(ff.superquantile(0.0), report).nonzero()[0], [4])
+    ties = everybody(np.where(LOSSES > 1.5, 3.0, LOSSES))
+    assert_array_equal(coefficients(ff.superquantile(0.0), ties).nonzero()[0], [1, 4, 6, 7])
+
+
+def stepped(method, reports, cohort=8):
+    """The steps that a server transform makes of some rounds' reports."""
+    params = jax.tree.map(lambda u: u[0], reports[0].updates)
+    transform, steps = method.transform(8, cohort), []
+    state = transform.init(params)
+    for report in reports:
+        step, state = transform.update(params, state, report=report)
+        steps.append(jax.tree.map(jnp.negative, step))
+    return steps
+
+
+def test_fedheal_that_masks_nothing_and_weighs_alike_is_the_mean():
+    reports = [random_report(t, 8) for t in range(3)]
+    for step, report in zip(stepped(ff.fedheal(threshold=-1.0, beta=0.0), reports), reports):
+        mean = jax.tree.map(lambda u: u.mean(0), report.updates)
+        jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-5, atol=1e-6), step, mean)
+
+
+def test_fedheal_leaves_out_what_turns_back():
+    """A client that moves every entry one way and then the other counts no longer; who moves on does."""
+    there = random_report(0, 8)
+    back = there._replace(updates=jax.tree.map(lambda u: u.at[2].multiply(-1.0), there.updates))
+    gone = there._replace(active=there.active.at[2].set(False))
+    turned, without = (stepped(ff.fedheal(beta=0.0), [there, last])[-1] for last in (back, gone))
+    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-6), turned, without)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_fedlf_descends_for_everybody_in_every_layer(seed):
+    report = random_report(seed, 5)
+    (step,) = stepped(ff.fedlf(), [report], cohort=8)
+    for name, d in step.items():
+        rows = np.asarray(report.updates[name]).reshape(5, -1)
+        assert (rows @ np.asarray(d).ravel() >= -1e-6).all()
+    length = np.sqrt(sum((np.asarray(d) ** 2).sum() for d in step.values()))
+    assert_allclose(length, np.linalg.norm(updates_of(report).mean(0)), rtol=1e-4)
+
+
+def test_models_that_are_not_remembered_for_want_of_room():
+    large = {"w": jax.ShapeDtypeStruct((1_200_000_000,), jnp.float32)}
+    for method, sentence in ((ff.fedlf(), "take history=False"), (ff.fedheal(), "take fewer clients")):
+        with pytest.raises(ValueError, match=rf"would remember a model of 8 clients, 35\.8 GiB.*{sentence}"):
+            jax.eval_shape(method.transform(8, 4).init, large)
