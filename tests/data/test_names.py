@@ -62,3 +62,10 @@ def test_histories_have_names():
     _, history = ff.run(sim, 0, rounds=2)
     assert history.clients == ("Aarau", "Bern", "Chur")
     assert history.to_pandas().client.tolist() == ["Aarau", "Bern", "Chur"]
+
+
+def test_the_figure_of_a_partition_has_names():
+    data = named()
+    ax = ff.plot.partition(data._replace(names=data.names._replace(labels=("well", "ill"))))
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["Aarau", "Bern", "Chur"]
+    assert ax.get_legend_handles_labels()[1] == ["well", "ill"]
