@@ -34,6 +34,8 @@ class Experiment:
     """Of data, a table or .npz: what stands for missing numbers, of the rows clients train on; else refused."""
     test_data: str | None = None
     """Of data, a table: one of test examples of the same clients."""
+    image_size: tuple[int, int] | None = None
+    """Of data, images: height and width to which all are scaled; by default they must have one size."""
     min_examples: int | None = None
     """Of data: leave out clients with fewer training examples."""
     partition: str = "shards"

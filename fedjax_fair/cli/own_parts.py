@@ -29,10 +29,10 @@ FORMS = {
     "a table": ("client", "label", "features", "missing", "test_data"),
     "arrays": ("client", "label", "missing"),
     "LEAF's files": (),
-    "images": (),
+    "images": ("image_size",),
 }
 """What ``data`` may be, and the settings that say how it is read."""
-OF_DATA = (*FORMS["a table"], "min_examples")
+OF_DATA = (*FORMS["a table"], *FORMS["images"], "min_examples")
 
 
 def own_data(experiment: Experiment) -> Callable[[int], FederatedData] | None:
@@ -76,7 +76,7 @@ def read(experiment: Any, given: list[str]) -> Examples:
     if form == "LEAF's files":
         return read_leaf(path)
     if form == "images":
-        return read_images(path)
+        return read_images(path, experiment.image_size)
     if form == "arrays":
         client, label = experiment.client or "client", experiment.label or "y"
         return read_npz(path, y=label, client=client, missing=experiment.missing)

@@ -186,6 +186,17 @@ def test_the_index_of_a_data_frame_is_no_feature(place):
         assert data.names.features == ("age", "sex=f", "sex=m")
 
 
+def test_semicolons_and_byte_order_marks_of_spreadsheets(place):
+    text = frame().to_csv(index=False, sep=";")
+    (place / "t.csv").write_text(text, encoding="utf-8-sig")
+    assert ff.data.table("t.csv", client="hospital", label="ill").names.features == ("age", "sex=f", "sex=m")
+
+
+def test_columns_may_be_numbers():
+    made = frame().set_axis([*range(4)], axis=1)
+    assert ff.data.table(made, client=0, label=3, features=[1]).names.features == ("1",)
+
+
 def test_a_late_decimal_is_a_number_among_whole_ones(place):
     """What a column holds is decided by all of it, not by its first megabyte."""
     lines = ["who,x,y", *(f"{i % 2},{i},{i % 2}" for i in range(200_000)), "0,0.5,1"]
@@ -218,6 +229,9 @@ def test_arrays_of_other_names_with_names_for_the_numbers_of_clients(place):
     data = ff.data.npz("a.npz", x="pixels", y="kind", client="who")
     assert (data.clients, data.names.labels) == (("north", "south"), ("cat", "dog"))
     assert data.x.dtype == np.uint8
+    tokens = np.full((12, 3), 200, np.uint8)
+    np.savez("b.npz", x=tokens, y=np.arange(12) % 2, client=[0, 1] * 6)
+    assert ff.data.npz("b.npz", normalizer=None).normalizer is None
 
 
 def draw(path, shape=(4, 5, 3), value=7):
@@ -331,6 +345,12 @@ WRONG = {
     "cut off": (lambda: ff.data.leaf("cut"), "cut/a.json cannot be read as JSON: JSONDecodeError: Unterminated"),
     "no path": (lambda: ff.data.leaf(3), "folder must be a path, got int"),
     "no table": (on(source=3), "source must be a path to a CSV or Parquet file, or a data frame, got int"),
+    "a column for a table": (on(source=frame().age), "source must be a path .*, or a data frame, got Series"),
+    "infinity": (holes(age=[np.inf] * 40), "column 'age' must hold numbers of 32 bits, got inf in row 0"),
+    "too large": (
+        holes(age=[1.0] * 39 + [1e300]),
+        "column 'age' must hold numbers of 32 bits, got 1e.300 in row 39",
+    ),
     "no such table": (on(source="gone.csv"), "source gone.csv cannot be read: there is no such file or folder"),
     "a table of another kind": (on(source="t.txt"), r"source must be a file that ends in .csv, .*, got t.txt"),
     "no rows": (on(source="empty.csv"), "source must have rows, got a table without any"),

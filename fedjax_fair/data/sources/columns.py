@@ -46,7 +46,9 @@ def read_table(source: Any, name: str, client: str) -> Any:
     """
     arrow = _arrow()
     if not isinstance(source, str | Path):
-        if not hasattr(source, "__arrow_c_stream__"):
+        if not hasattr(source, "__arrow_c_stream__") or (
+            hasattr(source, "iloc") and not hasattr(source, "columns")
+        ):
             kinds = "a path to a CSV or Parquet file, or a data frame"
             raise ValueError(f"{name} must be {kinds}, got {type(source).__name__}")
         try:
@@ -96,15 +98,13 @@ def _csv(path: Path, client: str) -> Any:
 
     data = path.read_bytes()
     data = gzip.decompress(data) if path.suffix.lower() == ".gz" else data
-    tabs = path.name.lower().removesuffix(".gz").endswith(".tsv")
-    options = csv.ConvertOptions(
-        column_types={client: pyarrow.string()},
-        timestamp_parsers=[""],  # days and hours are words
-    )
+    tabs, header = path.name.lower().removesuffix(".gz").endswith(".tsv"), data.partition(b"\n")[0]
+    points = b";" in header and b"," not in header  # as spreadsheets write where the comma is the decimal point
+    options = csv.ConvertOptions(column_types={client: pyarrow.string()})
     made = csv.read_csv(
         pyarrow.BufferReader(data),
         read_options=csv.ReadOptions(block_size=max(len(data) + 1, 1024), use_threads=False),
-        parse_options=csv.ParseOptions(delimiter="\t" if tabs else ",", newlines_in_values=True),
+        parse_options=csv.ParseOptions(delimiter="\t" if tabs else ";" if points else ",", newlines_in_values=True),
         convert_options=options,
     )
     for i, name in enumerate(made.column_names):
@@ -150,6 +150,15 @@ def names_of(column: Column) -> np.ndarray:
     return column.values.astype(np.int64) if column.whole else column.values.astype(str)
 
 
+def _check_range(name: str, columns: Sequence[Column]) -> None:
+    for column in columns:
+        if (large := abs(column.values) > np.finfo(np.float32).max).any():
+            raise ValueError(
+                f"column {name!r} must hold numbers of 32 bits, got {column.values[large][0]} in row "
+                f"{int(large.argmax())}"
+            )
+
+
 def encoded(
     name: str, columns: Sequence[Column], words: str
 ) -> tuple[list[np.ndarray], list[str], bool, tuple[str, ...] | None]:
@@ -163,6 +172,7 @@ def encoded(
     """
     numeric = {column.values.dtype.kind == "f" for column in columns if not column.missing.all()}
     if numeric <= {True}:
+        _check_range(name, columns)
         return [column.values[:, None].astype(np.float32) for column in columns], [name], True, None
     if len(numeric) > 1:
         raise ValueError(f"column {name!r} must hold numbers or words in both tables, got words in one of them")

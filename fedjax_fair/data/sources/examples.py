@@ -40,7 +40,13 @@ class Examples(NamedTuple):
     """bool[F]: columns to be standardised by the training rows' mean and standard deviation; None for none."""
 
 
-def deal(found: Examples, *, seed: int = 0, split: Sequence[float] | None = None) -> FederatedData:
+def deal(
+    found: Examples,
+    *,
+    seed: int = 0,
+    split: Sequence[float] | None = None,
+    normalizer: Normalizer | Literal["auto"] | None = "auto",
+) -> FederatedData:
     """Split every client's examples; then fill and standardise columns by what the clients train on.
 
     Raises:
@@ -57,6 +63,7 @@ def deal(found: Examples, *, seed: int = 0, split: Sequence[float] | None = None
         split=split,
         test=None if test is None else (filled[1].x, test.y),
         test_client_id=None if test is None else test.client,
+        normalizer=normalizer,
     )
     data = data._replace(names=found.names._replace(clients=data.clients))
     if found.fill is None and found.scale is None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedjax_fair.checks import check_choice
-from fedjax_fair.data.federated import FederatedData
+from fedjax_fair.data.federated import FederatedData, Normalizer
 from fedjax_fair.data.names import Names
 from fedjax_fair.data.sources.examples import Examples, Part, check_file, check_tested, deal, large_enough, numbered
 
@@ -21,6 +21,7 @@ def npz(
     y: str = "y",
     client: str = "client",
     missing: Literal["mean", "median"] | None = None,
+    normalizer: Normalizer | Literal["auto"] | None = "auto",
     min_examples: int | None = None,
     seed: int = 0,
     split: Sequence[float] | None = None,
@@ -39,6 +40,7 @@ def npz(
       client: the name of the clients' names.
       missing: what stands for NaN in ``x`` [E, F]: "mean" or "median" of the column over the rows that clients
         train on; by default NaN is refused.
+      normalizer: as in :meth:`FederatedData.from_arrays`.
       min_examples: leave out clients with fewer training examples; a UserWarning says how many.
       seed: of the split.
       split: shares of (train, validation, test); by default (.9, .1, 0) beside test examples, else (.8, .1, .1).
@@ -47,7 +49,7 @@ def npz(
     as :meth:`FederatedData.from_arrays`.
     """
     found = read_npz(path, x=x, y=y, client=client, missing=missing)
-    return deal(large_enough(found, min_examples), seed=seed, split=split)
+    return deal(large_enough(found, min_examples), seed=seed, split=split, normalizer=normalizer)
 
 
 def is_npz(path: Path) -> bool:

@@ -84,6 +84,7 @@ def read_columns(
     if missing is not None:
         check_choice("missing", missing, ("mean", "median"))
     check_choice("words", words, ("one-hot", "codes"))
+    client, label = str(client), str(label)  # a data frame's columns may be numbers
     given = {"source": source} | ({} if test is None else {"test": test})
     tables = {name: read_table(one, name, client) for name, one in given.items()}
     chosen = _chosen(tables["source"].column_names, client, label, features)
@@ -124,7 +125,9 @@ def _chosen(columns: list[str], client: Any, label: Any, features: Any) -> list[
         raise ValueError(f"client and label must be two columns, got {client!r} for both")
     if isinstance(features, str):
         raise ValueError(f"features must be a list of columns, got the word {features!r}")
-    chosen = [name for name in columns if name not in (client, label)] if features is None else list(features)
+    chosen = (
+        [name for name in columns if name not in (client, label)] if features is None else [*map(str, features)]
+    )
     if not chosen:
         raise ValueError(f"features must be at least one column beside {client!r} and {label!r}, got none")
     for name in chosen:
