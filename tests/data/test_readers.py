@@ -298,6 +298,7 @@ def readable(place):
     leaf_file(place / "wide" / "a.json", {"ann": ([[1.0], [1.0, 2.0]], [0, 1])})
     leaf_file(place / "tweet" / "a.json", {"ann": ([["1", "Mon"], ["2", "Tue"]], [0, 1])})
     leaf_file(place / "text" / "a.json", {"ann": (["abc", "ab"], ["a", "b"])})
+    leaf_file(place / "faces" / "a.json", {"ann": (["000001.jpg", "000002.jpg"], [0, 1])})
     (place / "form").mkdir()
     (place / "form" / "a.json").write_text('{"users": ["ann"]}')
     (place / "lost").mkdir()
@@ -336,6 +337,10 @@ WRONG = {
     "texts of two lengths": (
         lambda: ff.data.leaf("text"),
         "x must be texts of one length, 3 letters, got 'ab' of 2",
+    ),
+    "names of images": (
+        lambda: ff.data.leaf("faces"),
+        "must hold examples in x, got names of images, such as '000001",
     ),
     "another form": (
         lambda: ff.data.leaf("form"),

@@ -13,6 +13,7 @@ import numpy as np
 from fedjax_fair.data.federated import FederatedData
 from fedjax_fair.data.names import Names
 from fedjax_fair.data.sources.examples import Examples, Part, check_file, check_tested, deal, large_enough, numbered
+from fedjax_fair.data.sources.images import SUFFIXES
 
 PATTERNS = ("*.json", "*.json.gz")
 
@@ -142,6 +143,11 @@ def _array(values: list[Any], name: str, user: str, path: Path) -> np.ndarray:
         raise ValueError(
             f"{path} must have numbers or texts in {name}, got {str(values[0])[:40]!r} of user {user!r}: turn it "
             "into numbers beforehand"
+        )
+    if name == "x" and Path(values[0]).suffix.lower() in SUFFIXES:  # CelebA's, all of one length
+        raise ValueError(
+            f"{path} must hold examples in x, got names of images, such as {values[0]!r}: ff.data.images reads "
+            "folders of them"
         )
     return array
 
