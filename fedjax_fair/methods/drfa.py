@@ -32,7 +32,7 @@ class DRFAState(NamedTuple):
     share: Array  # f[], the share of a client's steps after which the round's snapshot is taken, in (0, 1]
 
 
-def drfa(lr: Array | float = 0.01, sampling: Literal["mixture", "selector"] = "mixture") -> Method:
+def drfa(lr: Array | float = 0.001, sampling: Literal["mixture", "selector"] = "mixture") -> Method:
     r"""Minimise the worst mixture of the clients' losses, with many local steps between two looks at them.
 
     In a round m clients are drawn in proportion to :math:`\lambda` and train :math:`\tau` steps each. Another m, U,
@@ -49,7 +49,8 @@ def drfa(lr: Array | float = 0.01, sampling: Literal["mixture", "selector"] = "m
     Optimises: max over lambda on the simplex of sum_k lambda_k F_k, the largest of the clients' losses.
 
     Args:
-      lr: eta_lambda, the step of the ascent, >= 0; .1, decaying by .9 a round, in the authors' code.
+      lr: eta_lambda, the step of the ascent, >= 0, which is taken tau N / m times; .1, decaying by .9 a round, in
+        the authors' code.
       sampling: "mixture" draws the cohort by lambda and takes the place of the simulation's selector, of which only
         the number of clients is kept. "selector" keeps that and weighs by :math:`\lambda_k N / m`, as the authors'
         code does, which is right where it draws uniformly; these weights do not sum to 1.
