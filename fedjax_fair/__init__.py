@@ -53,6 +53,7 @@ from fedjax_fair.registry.contract import check_rule
 from fedjax_fair.results.compare import compare
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.contribution import contribution
+from fedjax_fair.results.save import save
 from fedjax_fair.results.shares import Contribution
 from fedjax_fair.results.table import table
 from fedjax_fair.robustness import availability, defences, faults
@@ -157,6 +158,7 @@ __all__ = [
     "reweighted",
     "rpow_d",
     "run",
+    "save",
     "scaffold",
     "simulation",
     "size_proportional",

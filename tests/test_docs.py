@@ -36,6 +36,21 @@ def test_every_public_function_is_on_the_site():
             assert f"fedjax_fair.{name}" in page, name
 
 
+RECIPES = re.findall(r"```python\n(import .*?)```", (DOCS / "data.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: re.search(r"ff\.(data\.\w+|save)\(", recipe)[1])
+def test_a_recipe_runs_as_it_stands(recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert len([line for line in recipe.splitlines() if line]) <= 15
+    exec(compile(recipe, "data.md", "exec"), {})
+
+
+def test_there_are_recipes_for_every_reader():
+    for reader in ("leaf", "table", "npz", "images"):
+        assert any(f"ff.data.{reader}(" in recipe for recipe in RECIPES)
+
+
 def test_every_page_is_reached_from_the_first():
     listed = re.search(r"```\{toctree\}.*?\n\n(.*?)```", (DOCS / "index.md").read_text(), re.DOTALL)[1].split()
     assert sorted(listed) == sorted(page.stem for page in DOCS.glob("*.md") if page.stem != "index")

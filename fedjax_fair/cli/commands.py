@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import shlex
 import sys
 import time
@@ -127,8 +128,10 @@ def set_up(
 ) -> tuple[Any, Path]:
     """Check everything, build the simulations, claim the results folder and that of the checkpoints."""
     from fedjax_fair.cli.comparing import prepare_comparison
-    from fedjax_fair.cli.plan import prepare, prepare_sweep, without_effect
+    from fedjax_fair.cli.experiment import source_of
+    from fedjax_fair.cli.plan import prepare, prepare_sweep
     from fedjax_fair.cli.toml import dump_toml
+    from fedjax_fair.cli.unused import without_effect
     from fedjax_fair.engine.files import to_json, write_atomically
     from fedjax_fair.results.folder import claim_folder, new_folder
 
@@ -149,7 +152,8 @@ def set_up(
     if keep is not None:
         claim_folder(keep, overwrite=True, name="checkpoint")
     if experiment.out is None:
-        folder = new_folder(Path("runs") / f"{experiment.dataset}-{time.strftime('%Y%m%d-%H%M%S')}")
+        source = re.sub(r"[^\w.,=-]+", "-", source_of(experiment))
+        folder = new_folder(Path("runs") / f"{source}-{time.strftime('%Y%m%d-%H%M%S')}")
     else:
         folder = claim_folder(experiment.out, experiment.overwrite)
     unused = without_effect(experiment, rules, plan.points if command == "sweep" else ())

@@ -16,6 +16,7 @@ from fedjax_fair.cli.plan import Ground, cohort_of, lay_ground, rule_of, simulat
 from fedjax_fair.cli.rule_syntax import Entry, parse_rule
 from fedjax_fair.cli.train import header_of, notes_of, shows_progress
 from fedjax_fair.data import FederatedData
+from fedjax_fair.data.alike import equal
 from fedjax_fair.engine.joining import rule_of as rule_of_pair
 from fedjax_fair.registry.grids import GRIDS, rates
 from fedjax_fair.registry.plugins import blamed
@@ -71,7 +72,9 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
     def federation(seed: int) -> FederatedData:
         if seed == 0:
             return ground.data
-        drawn = parts.build_data(dataclasses.replace(first, data_seed=seed))
+        drawn = ground.draw(seed)
+        if equal(drawn.x, ground.data.x):  # of natural clients the split alone is another one
+            drawn = drawn._replace(x=ground.data.x)  # held once
         return parts.with_liars(first, drawn, ground.honest)
 
     makers = {text: maker_of(first, entry, cohort_of(first, ground.data)) for text, entry in entries.items()}

@@ -20,6 +20,24 @@ class Experiment:
 
     dataset: str = "synthetic"
     """synthetic, fashion_mnist, cifar10, cifar100, mnist, or fashion_mnist_3 (AFL's three clients)."""
+    data: str | None = None
+    """Instead of dataset, your own, with natural clients: a folder of LEAF's JSON files, a folder of images
+    (CLIENT/LABEL/FILE), a table (.csv, .tsv, .parquet), .npz, a folder of .npy; or file.py:name, a function of
+    yours that returns a FederatedData and may take seed."""
+    client: str | None = None
+    """Of data, a table: the column of the clients' names; of .npz the array, by default client."""
+    label: str | None = None
+    """Of data, a table: the column to be predicted; of .npz the array, by default y."""
+    features: tuple[str, ...] | None = None
+    """Of data, a table: the columns to predict from; by default all others."""
+    missing: Literal["mean", "median"] | None = None
+    """Of data, a table or .npz: what stands for missing numbers, of the rows clients train on; else refused."""
+    test_data: str | None = None
+    """Of data, a table: one of test examples of the same clients."""
+    image_size: tuple[int, int] | None = None
+    """Of data, images: height and width to which all are scaled; by default they must have one size."""
+    min_examples: int | None = None
+    """Of data: leave out clients with fewer training examples."""
     partition: str = "shards"
     """How an image dataset is dealt to clients: iid, shards, dirichlet, blocks, power_law, log_normal."""
     clients: int = 30
@@ -35,7 +53,8 @@ class Experiment:
     test: Literal["clients", "official"] = "clients"
     """Test on a share of each client's own data, or on the public test set, dealt by each client's labels."""
     model: str = "auto"
-    """logistic_regression, mlp, cnn; auto takes the first for vectors, mlp for grey and cnn for colour images."""
+    """logistic_regression, mlp, cnn; auto takes the first for vectors, mlp for grey and cnn for colour images; your
+    own as file.py:name, a function that returns a model and may take classes, a flax module, or of rngs."""
     selector: str = "uniform"
     """Client selection, such as uniform or pow_d, or with settings, pow_d:d=20; `fedjax-fair list` names all."""
     objective: str = "erm"
@@ -85,6 +104,15 @@ class Experiment:
     """Print the table only: no progress, no remarks."""
     json: bool = False
     """Print the folder and the content of its summary.json instead of the table."""
+
+
+def source_of(experiment: Experiment) -> str:
+    """What the data are called: the dataset; or the file, folder or function, without the way to it.
+
+    >>> source_of(Experiment()), source_of(Experiment(data="a/heart.csv.gz"))
+    ('synthetic', 'heart.csv.gz')
+    """
+    return experiment.dataset if experiment.data is None else Path(experiment.data).name
 
 
 def plain_type(parameter: inspect.Parameter, hint: Any) -> Any:

@@ -1,17 +1,18 @@
 """From settings to simulations: every choice checked before any training starts."""
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import optax
 
 from fedjax_fair import registry
-from fedjax_fair.checks import check_choice, check_count, check_range
+from fedjax_fair.checks import check_count, check_range
 from fedjax_fair.cli import components as parts
-from fedjax_fair.cli.experiment import Experiment, factories, settings_for
-from fedjax_fair.cli.rule_syntax import Entry, parse, parse_axis, parse_rule
+from fedjax_fair.cli.experiment import Experiment
+from fedjax_fair.cli.own_parts import check_model, own_data, own_model
+from fedjax_fair.cli.rule_syntax import Entry, parse_axis, parse_rule
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.devices import as_mesh
 from fedjax_fair.engine.grid import extremes
@@ -38,6 +39,8 @@ class Ground(NamedTuple):
     """What the defence makes of a rule."""
     transform: optax.GradientTransformation
     """What the defence does before the server's optimiser."""
+    draw: Callable[[int], FederatedData]
+    """``seed -> data``: the federation drawn anew."""
 
 
 class Plan(NamedTuple):
@@ -135,9 +138,10 @@ def lay_ground(experiment: Experiment, entries: list[Entry]) -> Ground:
         rule_of(experiment, entry)
         parts.build_selector(experiment, experiment.cohort or 1, entry)
     trainer_of(experiment)
-    check_choice("model", experiment.model, ("auto", *registry.MODELS))
+    check_model(experiment)
     check_range("server_lr", experiment.server_lr, 0, open_low=True)
-    data = parts.build_data(experiment)
+    draw = own_data(experiment) or (lambda seed: parts.build_data(dataclasses.replace(experiment, data_seed=seed)))
+    data = draw(experiment.data_seed)
     cohort_of(experiment, data)
     if experiment.checkpoint_every is not None:
         check_count("checkpoint_every", experiment.checkpoint_every)
@@ -146,7 +150,8 @@ def lay_ground(experiment: Experiment, entries: list[Entry]) -> Ground:
     data, faults, honest = parts.build_faults(experiment, data)
     defended, transform = parts.build_defence(experiment)
     check_range("available", experiment.available, 0, 1, open_low=True)
-    return Ground(experiment, data, *parts.build_model(experiment, data), faults, honest, defended, transform)
+    model = own_model(experiment, data) or parts.build_model(experiment, data)
+    return Ground(experiment, data, *model, faults, honest, defended, transform, draw)
 
 
 def simulate(ground: Ground, experiment: Experiment, entry: Entry) -> Simulation:
@@ -163,19 +168,20 @@ def simulate_rule(
     check_range("server_lr", experiment.server_lr, 0, open_low=True)
     if selector is None:
         selector = parts.build_selector(experiment, cohort_of(experiment, ground.data))
-    return simulation(
-        ground.model,
-        ground.data,
-        aggregator=ground.defended(rule),
-        trainer=trainer_of(experiment),
-        selector=selector,
-        server_optimizer=optax.chain(ground.transform, optax.sgd(experiment.server_lr)),
-        available=always if experiment.available == 1 else bernoulli(experiment.available),
-        faults=ground.faults,
-        evaluate=splits,
-        precision=experiment.precision,
-        devices=experiment.devices,
-    )
+    with blamed(ground.model_name, "model"):
+        return simulation(
+            ground.model,
+            ground.data,
+            aggregator=ground.defended(rule),
+            trainer=trainer_of(experiment),
+            selector=selector,
+            server_optimizer=optax.chain(ground.transform, optax.sgd(experiment.server_lr)),
+            available=always if experiment.available == 1 else bernoulli(experiment.available),
+            faults=ground.faults,
+            evaluate=splits,
+            precision=experiment.precision,
+            devices=experiment.devices,
+        )
 
 
 def rule_of(experiment: Experiment, entry: Entry) -> Aggregator | Method:
@@ -217,34 +223,3 @@ def cohort_of(experiment: Experiment, data: FederatedData) -> int:
     if cohort > data.n_clients:
         raise ValueError(f"cohort must be from 1 to the {data.n_clients} clients, got {cohort}")
     return cohort
-
-
-def without_effect(
-    experiment: Experiment, rules: tuple[str, ...], points: Collection[str] = ()
-) -> list[tuple[str, str]]:
-    """Settings that differ from their defaults but are not used, each with the reason; ``points`` varies some."""
-    images, entries = experiment.dataset in parts.IMAGES, [parse_rule(rule) for rule in rules]
-    used = {entry.rule for entry in entries} | {
-        entry.selector or parse(experiment.selector, "selector")[0] for entry in entries
-    }
-    used |= {experiment.dataset, experiment.objective}
-    used |= {experiment.partition} if images else set()
-    used |= set(registry.MODELS) if experiment.model == "auto" else {experiment.model}
-    default, found = type(experiment)(), []
-    for group in (field.name for field in dataclasses.fields(experiment) if field.name in factories()):
-        before = dataclasses.asdict(getattr(default, group))
-        for name, value in settings_for(experiment, group).items():
-            if group not in used and value != before[name]:
-                found.append((f"{group}.{name}", f"this run has no {group}"))
-    for point in points:
-        group = "" if point in SWEPT else entries[0].rule
-        given, usual = (getattr(settings, group, None) if group else settings for settings in (experiment, default))
-        name = point.removeprefix(f"{group}.")
-        if given is not None and getattr(given, name) != getattr(usual, name):
-            found.append((f"{group}.{name}".lstrip("."), "the grid varies it"))
-    for setting in ("fault",) if experiment.liars == 0 else ():
-        if getattr(experiment, setting) != getattr(default, setting):
-            found.append((setting, "this run has no liars"))
-    if not images and experiment.partition != default.partition:
-        found.append(("partition", f"{experiment.dataset} has clients of its own"))
-    return found

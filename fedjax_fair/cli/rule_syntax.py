@@ -29,11 +29,22 @@ def parse_rule(text: str) -> Entry:
     rule, at, selector = text.partition("@")
     if at and not (rule and selector and "@" not in selector):
         raise ValueError(f"algorithms takes rule@selector, got {text!r}")
-    mine = NAMED.match(rule)
-    if mine and mine["place"] not in registry.AGGREGATORS:
-        settings = parse(f"{mine['rule']}{rule[mine.end() :]}")[1]
-        return Entry(mine[0], settings, *(parse(selector) if at else (None, {})))
-    return Entry(*parse(rule), *(parse(selector) if at else (None, {})))
+    mine = None if rule.partition(":")[0] in registry.AGGREGATORS else own_name(rule)
+    return Entry(*(mine or parse(rule)), *(parse(selector) if at else (None, {})))
+
+
+def own_name(text: str, flag: str = "algorithms") -> tuple[str, dict[str, Any]] | None:
+    """Read ``file.py:name`` or ``module:name``, with ``:setting=value,...`` or not; None for another form.
+
+    Raises:
+      ValueError: a file of Python alone, or settings of another form.
+    """
+    mine = NAMED.match(text)
+    if mine is not None:
+        return mine[0], parse(f"{mine['rule']}{text[mine.end() :]}", flag)[1]
+    if text.endswith(".py") and flag != "algorithms":
+        raise ValueError(f"{flag} {text} needs the name of a function in it, as {text}:name, got nothing")
+    return None
 
 
 def parse(text: str, flag: str = "algorithms") -> tuple[str, dict[str, Any]]:

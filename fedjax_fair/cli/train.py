@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fedjax_fair.cli.experiment import Experiment
+from fedjax_fair.cli.experiment import Experiment, source_of
 from fedjax_fair.cli.plan import Grid, Ground, Plan
 from fedjax_fair.engine.history import History
 from fedjax_fair.engine.run import run
@@ -79,7 +79,7 @@ def notes_of(ground: Ground, cohort: int | str) -> Console:
     experiment, data = ground.experiment, ground.data
     notes = Console(stderr=True, highlight=False, soft_wrap=True, quiet=experiment.quiet)
     notes.print(
-        f"{experiment.dataset}: {data.n_clients} clients, {cohort} a round, {int(data.sizes.sum())} "
+        f"{source_of(experiment)}: {data.n_clients} clients, {cohort} a round, {int(data.sizes.sum())} "
         f"training examples, {ground.model_name}"
     )
     return notes

@@ -1,7 +1,20 @@
 """Federated data: one example store, and for every client the rows that are its own."""
 
 from fedjax_fair.data import partition
-from fedjax_fair.data.federated import FederatedData, Normalizer, Split
-from fedjax_fair.data.sources import load, load_arrays, synthetic
+from fedjax_fair.data.federated import FederatedData, Names, Normalizer, Split
+from fedjax_fair.data.sources import images, leaf, load, load_arrays, npz, synthetic, table
 
-__all__ = ["FederatedData", "Normalizer", "Split", "load", "load_arrays", "partition", "synthetic"]
+__all__ = [
+    "FederatedData",
+    "Names",
+    "Normalizer",
+    "Split",
+    "images",
+    "leaf",
+    "load",
+    "load_arrays",
+    "npz",
+    "partition",
+    "synthetic",
+    "table",
+]

@@ -28,6 +28,9 @@ def alike(datas: Sequence[FederatedData]) -> Alike:
     Federations of as many clients and of examples of one shape; those of one form already stay as they are.
     """
     first = datas[0]
+    if any(data.names != first.names for data in datas):  # client 0 is then another one in each
+        datas = [data._replace(names=None) for data in datas]
+        first = datas[0]
     if all(_form(data) == _form(first) for data in datas):
         sizes = [[np.asarray(getattr(data, split).size) for split in SPLITS] for data in datas]
         if all(np.array_equal(mine, of) for these in sizes for mine, of in zip(these, sizes[0])):
@@ -52,7 +55,7 @@ def alike(datas: Sequence[FederatedData]) -> Alike:
 
 def _put_together(x: Any, y: Any, splits: Iterable[Split], data: FederatedData) -> FederatedData:
     train, validation, test = splits
-    return FederatedData(x, y, train, validation, test, data.normalizer)
+    return FederatedData(x, y, train, validation, test, data.normalizer, data.names)
 
 
 def with_union(data: FederatedData) -> FederatedData:

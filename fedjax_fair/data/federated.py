@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 
 from fedjax_fair.checks import check_count
+from fedjax_fair.data.names import Names, Words, words_of
 from fedjax_fair.data.normalize import Normalizer, Normalizers, check_normalizer, normalize
 from fedjax_fair.data.official import append_official
 from fedjax_fair.data.partition import blocks, by_client, dirichlet, iid, log_normal, power_law, shards
@@ -17,7 +18,7 @@ from fedjax_fair.data.partition.natural import Natural
 from fedjax_fair.data.split import Split, check_clients, check_split, split_clients, table
 from fedjax_fair.data.store import check_finite, check_labels, examples_of, to_store
 
-__all__ = ["FederatedData", "Normalizer", "Split"]
+__all__ = ["FederatedData", "Names", "Normalizer", "Split"]
 
 
 class FederatedData(NamedTuple):
@@ -35,6 +36,8 @@ class FederatedData(NamedTuple):
     test: Split
     normalizer: Normalizers | None = None
     """Of ``x``; a tuple, of its leaves."""
+    names: Names | None = None
+    """What clients, classes and columns are called, where they have names."""
 
     def __repr__(self) -> str:
         counts = "/".join(str(split.rows.shape[0]) for split in (self.train, self.validation, self.test))
@@ -50,6 +53,11 @@ class FederatedData(NamedTuple):
     def sizes(self) -> np.ndarray:
         """i32[N]: training examples of each client, as a NumPy array."""
         return np.asarray(self.train.size)
+
+    @property
+    def clients(self) -> Words | None:
+        """[N]: the clients' names, where they have any: words, or numbers other than 0, ..., N - 1."""
+        return None if self.names is None else self.names.clients
 
     def take(self, rows: Array) -> tuple[Any, Array]:
         """``rows i32[...] -> (x [..., *example], y [...])``: normalised model inputs, and labels.
@@ -95,7 +103,8 @@ class FederatedData(NamedTuple):
         Args:
           x: [E, ...] examples, or a pytree of arrays with the same leading length.
           y: [E] class labels, integers from 0; or [E, ...] other targets.
-          client_id: one label per example, the clients in sorted order of the labels; or
+          client_id: one label per example, the clients in sorted order of the labels, which are kept as
+            ``data.clients``; or
           partition: who owns what, such as ``partition.iid(100)``. Exactly one of the two.
           seed: of the partition and of the splits.
           split: shares of (train, validation, test), summing to 1 within 1e-6; by default (.8, .1, .1), and
@@ -124,7 +133,8 @@ class FederatedData(NamedTuple):
         check_finite(x, n_examples, "x", "y")
         clients = check_clients([np.asarray(mine) for mine in chosen(y, seed)], n_examples)
         rng = np.random.default_rng((seed, 1))  # not the partition's own stream
-        parts = split_clients(clients, shares, rng)
+        words = words_of(chosen.names) if isinstance(chosen, Natural) else None
+        parts = split_clients(clients, shares, rng, words)
         if test is not None:
             x, y, dealt = append_official(x, y, test, parts[0], len(clients), chosen, test_client_id, rng)
             parts = [*parts[:2], dealt]
@@ -132,7 +142,8 @@ class FederatedData(NamedTuple):
             train, validation, held_out = (table(rows, owner, len(clients)) for rows, owner in parts)
             scales = check_normalizer(normalizer, x)
             store = jax.tree.map(to_store, x)
-            return FederatedData(store, jnp.array(y), train, validation, held_out, scales)
+            names = None if words is None else Names(words)
+            return FederatedData(store, jnp.array(y), train, validation, held_out, scales, names)
 
 
 def _chosen(client_id: Iterable[Hashable] | None, partition: Partition | None) -> Partition | Natural:

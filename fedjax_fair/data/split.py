@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fedjax_fair.data.names import Words, called
+
 NO_TEST = (0.9, 0.1, 0.0)  # default split beside official test examples
 
 
@@ -60,7 +62,9 @@ def check_clients(clients: list[np.ndarray], n_examples: int) -> list[np.ndarray
 Rows = tuple[np.ndarray, np.ndarray]  # (rows, owner), client after client
 
 
-def split_clients(clients: list[np.ndarray], shares: Sequence[float], rng: np.random.Generator) -> list[Rows]:
+def split_clients(
+    clients: list[np.ndarray], shares: Sequence[float], rng: np.random.Generator, names: Words | None = None
+) -> list[Rows]:
     """Cut every client's shuffled rows into train, validation and test.
 
     The part of a row that several clients hold is drawn once for all its owners: a row that one client is tested on
@@ -72,7 +76,7 @@ def split_clients(clients: list[np.ndarray], shares: Sequence[float], rng: np.ra
     if size.min() < least:
         k, n = int(size.argmin()), int(size.min())
         raise ValueError(
-            f"client {k} has {n} example{'s' * (n > 1)}, but a split into {least} parts needs at "
+            f"{called(k, names)} has {n} example{'s' * (n > 1)}, but a split into {least} parts needs at "
             f"least {least} of every client"
         )
     validation = _share_of(size, shares[1], size - least + 1)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fedjax_fair.data.names import Names
 from fedjax_fair.metrics.kind import ACCURACY, Metric, described
 from fedjax_fair.types import Evaluation, Simulation
 
@@ -33,10 +34,17 @@ class History(NamedTuple):
     """What the accuracies are: name, direction, unit and range, without the function."""
     examples: dict[str, np.ndarray] | None = None
     """Per split: how many examples each client was judged by, i32[T_eval, N]; None where that is not known."""
+    names: Names | None = None
+    """What clients and classes are called: those of the data."""
 
     def __repr__(self) -> str:
         scored = ", ".join(f"{name} {list(np.shape(s.accuracy))}" for name, s in self.scores.items())
         return f"History({len(self.ids)} rounds of {self.ids.shape[1]} clients; accuracy and loss on {scored})"
+
+    @property
+    def clients(self) -> tuple[str, ...] | None:
+        """[N]: the clients' names; None for clients that are numbers."""
+        return None if self.names is None else self.names.clients
 
     @property
     def accuracy(self) -> np.ndarray:
@@ -57,29 +65,63 @@ class History(NamedTuple):
     def to_pandas(self) -> Any:
         """A data frame with a row per evaluation, split and client; needs ``pip install 'fedjax-fair[pandas]'``.
 
-        Columns: ``round``, ``split``, ``client``, ``accuracy`` (in [0, 1], or as ``metric`` says), ``loss`` and
-        ``failed``, as the property of that name has it, of each split.
+        Columns: ``round``, ``split``, ``client`` (its name, or number), ``accuracy`` (in [0, 1], or as ``metric``
+        says), ``loss`` and ``failed``, as the property of that name has it, of each split.
 
         Raises:
           ValueError: pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ValueError("to_pandas needs pandas: pip install 'fedjax-fair[pandas]'") from error
+        pandas = _pandas("to_pandas")
         frames = []
         for split, (accuracy, loss) in self.scores.items():
             evaluations, clients = np.shape(accuracy)
             columns = {
                 "round": np.repeat(self.rounds, clients),
                 "split": split,
-                "client": np.tile(np.arange(clients), evaluations),
+                "client": np.tile(np.arange(clients) if self.clients is None else self.clients, evaluations),
                 "accuracy": np.ravel(accuracy),
                 "loss": np.ravel(loss),
                 "failed": np.ravel(failed(self, split)),
             }
             frames.append(pandas.DataFrame(columns))
         return pandas.concat(frames, ignore_index=True)
+
+    def client_table(self) -> Any:
+        """A data frame with a row per client, from the worst served to the best; needs pandas as ``to_pandas``.
+
+        Columns: ``client`` (its name, or number), ``rounds`` (in how many its update was used), and of the last
+        evaluation ``examples``, ``accuracy`` (in [0, 1], or as ``metric`` says), ``loss`` and ``failed``; where
+        several splits were evaluated, of each, as ``test accuracy``. Clients without examples come last.
+
+        Raises:
+          ValueError: pandas is not installed.
+        """
+        pandas = _pandas("client_table")
+        columns: dict[str, Any] = {}
+        n = np.shape(self.accuracy)[1]
+        for split, (accuracy, loss) in self.scores.items():
+            examples = None if self.examples is None else self.examples.get(split)
+            found = {
+                "examples": np.full(n, np.nan) if examples is None else np.asarray(examples)[-1],
+                "accuracy": np.asarray(accuracy)[-1],
+                "loss": np.asarray(loss)[-1],
+                "failed": failed(self, split)[-1],
+            }
+            head = f"{split} " if len(self.scores) > 1 else ""
+            columns |= {head + name: values for name, values in found.items()}
+        taken = np.bincount(self.ids[self.active].ravel(), minlength=n)[:n]
+        who = np.arange(n) if self.clients is None else self.clients
+        made = pandas.DataFrame({"client": who, "rounds": taken, **columns})
+        order = np.argsort(self.accuracy[-1] * (1 if self.metric.higher_is_better else -1), kind="stable")
+        return made.iloc[order].reset_index(drop=True)
+
+
+def _pandas(method: str) -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ValueError(f"{method} needs pandas: pip install 'fedjax-fair[pandas]'") from error
+    return pandas
 
 
 def join(pieces: list[tuple[np.ndarray, Any]], played: int) -> History:
@@ -95,7 +137,7 @@ def told(history: History, sim: Simulation) -> History:
     """The history with what it is of; kept apart from the arrays, for checkpoints and sweeps hold these alone."""
     bases = {name: getattr(sim.data, name.partition("@")[0], None) for name in history.scores}
     sizes = {name: getattr(split, "size", None) for name, split in bases.items()}
-    history = history._replace(metric=described(sim.metric))
+    history = history._replace(metric=described(sim.metric), names=getattr(sim.data, "names", None))
     if any(size is None for size in sizes.values()):  # data of the user's own
         return history
     shape = np.shape(history.accuracy)

@@ -59,7 +59,10 @@ def of_clients(history: History, clients: Any = None) -> History:
         for split, of in history.scores.items()
     }
     examples = {split: judged(history, split)[:, clients].astype(np.int32) for split in scores}
-    return history._replace(scores=scores, examples=examples)
+    names = history.names
+    if names is not None and names.clients is not None:
+        names = names._replace(clients=tuple(np.array(names.clients, object)[clients]))
+    return history._replace(scores=scores, examples=examples, names=names)
 
 
 def identical(runs: Mapping[str, list[History]], split: str | None = None) -> list[list[str]]:

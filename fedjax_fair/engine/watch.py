@@ -58,7 +58,9 @@ def unused(sim: Simulation, history: History, stayed: bool) -> list[str]:
         never = [(k, times) for k, times in never if not sim.faulty[k]]
     if not never:
         return []
-    named = ", ".join(f"{k} ({times} times)" for k, times in never[:3]) + (", ..." if len(never) > 3 else "")
+    names = getattr(sim.data, "clients", None)
+    called = ((k if names is None else repr(names[k]), times) for k, times in never[:3])
+    named = ", ".join(f"{who} ({times} times)" for who, times in called) + (", ..." if len(never) > 3 else "")
     one = len(never) == 1
     return [
         f"{len(never)} {'client was' if one else 'clients were'} there and never used: {named}; every time "

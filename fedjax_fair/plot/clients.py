@@ -138,16 +138,21 @@ def partition(data: FederatedData, ax: "Axes | None" = None) -> "Axes":
     counts = np.zeros((data.n_clients, int(np.max(data.y)) + 1), int)
     np.add.at(counts, (owner, label), 1)
     own, few = ax is None, data.n_clients <= 20
+    words = None if data.names is None else data.names.labels
     ax = new_axes(ax, 2.2)
     below = np.zeros(data.n_clients)
     for label, held in enumerate(counts.T):
         colour, hatch = COLOURS[label % len(COLOURS)], ("", "////", "....")[label // len(COLOURS) % 3]
         look: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.4 if few else 0, "hatch_linewidth": 0.5}
         width = 0.85 if few else 1
-        ax.bar(range(data.n_clients), held, width, below, color=colour, hatch=hatch, label=label, **look)
+        called = label if words is None else words[label]
+        ax.bar(range(data.n_clients), held, width, below, color=colour, hatch=hatch, label=called, **look)
         below += held
     ax.set(xlabel="Client", ylabel="Training examples", xlim=(-0.6, data.n_clients - 0.4))
-    ax.locator_params("x", integer=True)
+    if few and data.clients is not None:
+        ax.set_xticks(range(data.n_clients), data.clients, rotation=90 if max(map(len, data.clients)) > 3 else 0)
+    else:
+        ax.locator_params("x", integer=True)
     if counts.shape[1] <= 20:
         legend_above(ax, own, title="class")
     return ax

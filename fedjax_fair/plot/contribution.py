@@ -51,7 +51,8 @@ def contribution(found: Any) -> "tuple[Axes, ...]":
         f"Client, by its share of {first}" if few else f"Clients, from the highest share of {first}"
     )
     if few:
-        axes[-1].set_xticks(places, [str(k) for k in order])
+        names = [str(k) if found.clients is None else found.clients[k] for k in order]
+        axes[-1].set_xticks(places, names, rotation=90 if max(map(len, names)) > 3 else 0)
         for ax in axes:
             ax.tick_params("x", length=0)
     figure.align_ylabels(axes)

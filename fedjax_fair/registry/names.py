@@ -11,7 +11,7 @@ from fedjax_fair import aggregators, methods, models, selectors
 from fedjax_fair.checks import check_choice, lookup
 from fedjax_fair.data import partition
 from fedjax_fair.local import objectives
-from fedjax_fair.registry.plugins import is_own, own_rule
+from fedjax_fair.registry.plugins import is_own, own_factory
 from fedjax_fair.robustness import defences, faults
 from fedjax_fair.types import Aggregator, Method, Objective, Selector
 
@@ -114,7 +114,7 @@ def defaults(factory: Callable[..., Any]) -> str:
 def make_rule(
     name: str, settings: Mapping[str, Any] | None = None, *, learning_rate: float | Callable[[Array], Any]
 ) -> Aggregator | Method:
-    """Build the rule ``name``, of the registry or the user's own as ``file.py:rule`` (:func:`own_rule`).
+    """Build the rule ``name``, of the registry or the user's own as ``file.py:rule`` (:func:`own_factory`).
 
     An ``aggregator`` that is a name, as in ``ditto:aggregator=fedmaba``, is that rule with its default settings. A
     Lipschitz constant that is not among ``settings`` is 1 / learning_rate, of every round where the rate is a
@@ -144,7 +144,7 @@ def rule_factory(name: str) -> Callable[..., Any]:
     """The factory of a rule, of the registry or the user's own."""
     if name.endswith(".py"):
         raise ValueError(f"rule {name} needs the name of a rule in it, as {name}:rule, got nothing")
-    return own_rule(name) if is_own(name) else lookup("algorithm", name, AGGREGATORS)
+    return own_factory(name) if is_own(name) else lookup("algorithm", name, AGGREGATORS)
 
 
 def make(factory: Callable[..., Any], *settled: Any, **settings: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A rule of the user's own, from a file or a module, by name."""
+"""A rule, model or data of the user's own, from a file or a module, by name."""
 
 import contextlib
 import functools
@@ -17,31 +17,34 @@ NAMED = re.compile(r"(?P<place>[^:@=,]+\.py|[A-Za-z_][\w.]*):(?P<rule>[A-Za-z_]\
 """``file.py:rule`` or ``package.module:rule``, at the start of an entry of ``--algorithms``."""
 
 
-def own_rule(name: str) -> Callable[..., Any]:
+def own_factory(name: str, kind: str = "rule") -> Callable[..., Any]:
     """The factory that ``file.py:rule`` or ``package.module:rule`` names; modules are looked for here, too.
+
+    ``kind`` is what sentences call it: a rule, a model, data.
 
     Raises:
       ValueError: no such file, module or name in it, or something that cannot be called.
     """
     place, _, rule = name.rpartition(":")
-    module = _from_file(Path(place).expanduser()) if place.endswith(".py") else _from_module(place)
+    module = _from_file(Path(place).expanduser(), kind) if place.endswith(".py") else _from_module(place, kind)
     public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-    check_choice(f"rule in {place}", rule, public)
+    check_choice(f"{kind} in {place}", rule, public)
     factory: Callable[..., Any] = getattr(module, rule)
     return factory
 
 
 def is_own(name: str) -> bool:
-    """Whether a rule's name is one of the user's."""
+    """Whether a name is one of the user's."""
     return ":" in name
 
 
 @contextlib.contextmanager
-def blamed(name: str) -> Iterator[None]:
+def blamed(name: str, kind: str = "rule") -> Iterator[None]:
     """What a rule of the user's own raises inside, as one sentence that says in which line of it.
 
     Raises:
-      ValueError: the rule raised what is likely a mistake in it; a stock rule's goes through as it is.
+      ValueError: the rule raised what is likely a mistake in it; a stock rule's goes through as it is, and what a
+        model or data (``kind``) did not raise.
     """
     try:
         yield
@@ -58,8 +61,10 @@ def blamed(name: str) -> Iterator[None]:
         )
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]
+        if kind != "rule" and not lines:
+            raise
         where = f" in line {lines[-1]}" if lines else ""
-        raise ValueError(f"rule {name} fails{where}: {said(error)}") from error
+        raise ValueError(f"{kind} {name} fails{where}: {said(error)}") from error
 
 
 def said(error: Exception) -> str:
@@ -67,10 +72,10 @@ def said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def _from_file(path: Path) -> Any:
+def _from_file(path: Path, kind: str) -> Any:
     if not path.is_file():
-        raise ValueError(f"rule {path} cannot be read: there is no such file")
-    return _loaded(str(path), lambda: _executed(path.resolve(), path.stat().st_mtime_ns))
+        raise ValueError(f"{kind} {path} cannot be read: there is no such file")
+    return _loaded(kind, str(path), lambda: _executed(path.resolve(), path.stat().st_mtime_ns))
 
 
 @functools.cache  # once per version of the file, outside of any tracing, however often a sweep builds the rule
@@ -84,14 +89,14 @@ def _executed(path: Path, changed: int) -> Any:
     return module
 
 
-def _from_module(name: str) -> Any:
+def _from_module(name: str, kind: str) -> Any:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    return _loaded(name, lambda: importlib.import_module(name))
+    return _loaded(kind, name, lambda: importlib.import_module(name))
 
 
-def _loaded(place: str, load: Callable[[], Any]) -> Any:
+def _loaded(kind: str, place: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except Exception as error:  # whatever a user's file raises
-        raise ValueError(f"rule {place} cannot be imported: {said(error)}") from error
+        raise ValueError(f"{kind} {place} cannot be imported: {said(error)}") from error

@@ -146,6 +146,7 @@ def contribution(
         cut=found.cut,
         coalitions=coalitions,
         metric=described(sim.metric),
+        clients=getattr(sim.data, "clients", None),
     )
 
 

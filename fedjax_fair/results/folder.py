@@ -22,7 +22,7 @@ from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.table import Runs, summarize
 
 
-def claim_folder(folder: Path, overwrite: bool, name: str = "out") -> Path:
+def claim_folder(folder: Path, overwrite: bool, name: str = "out", how: str = "--overwrite") -> Path:
     """Create the results folder and prove that it can be written.
 
     Raises:
@@ -31,7 +31,7 @@ def claim_folder(folder: Path, overwrite: bool, name: str = "out") -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / "summary.json").exists() and not overwrite:
-            raise ValueError(f"{name} {folder} already holds results: name another folder, or pass --overwrite")
+            raise ValueError(f"{name} {folder} already holds results: name another folder, or pass {how}")
         probe = folder / ".writable"
         probe.touch()
         probe.unlink()
@@ -94,6 +94,9 @@ def write(
     write_atomically(folder / "summary.csv", text)
 
     arrays = {} if clients is None else {"honest": clients}
+    names = {history.clients for histories in runs.values() for history in histories}
+    if names != {None} and len(names) == 1:  # a client is the same one in all runs
+        arrays["clients"] = np.array(names.pop())
     for rule, histories in runs.items():
         arrays[f"{rule}/rounds"] = histories[0].rounds
         for field in ("accuracy", "loss", "ids", "coef", "active"):

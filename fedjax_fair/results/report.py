@@ -22,11 +22,12 @@ from fedjax_fair.engine.history import History
 from fedjax_fair.engine.outcome import LEGEND as FAILED
 from fedjax_fair.engine.outcome import of_clients, outcome, remark
 from fedjax_fair.metrics.kind import ACCURACY, Metric
+from fedjax_fair.results.report_clients import worst_served
 from fedjax_fair.results.report_comparison import comparison_section, paired_drawing
 from fedjax_fair.results.report_contribution import by_client, shares_drawing
 from fedjax_fair.results.shares import Contribution, load
+from fedjax_fair.results.stored import histories_of, metric_of
 from fedjax_fair.results.table import COLUMNS, COST, COST_LEGEND, digits_of, headings
-from fedjax_fair.types import Evaluation
 
 STYLE = """
 :root { color-scheme: light; }
@@ -81,23 +82,24 @@ def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Cont
     rules = [*summary["rules"]]
     honest = arrays.get("honest")
     settings = tomllib.loads(config)
-    swept = f"{settings['aggregator']}: " if "grid" in settings else ""
+    swept = f"{settings['aggregator']}: " if {"grid", "aggregator"} <= settings.keys() else ""
     title = f"{swept}{', '.join(rules[:4])}{' and others' if len(rules) > 4 else ''}"
     seeds = len(next(iter(summary["rules"].values()))["accuracy"]["per_seed"])
     rounds = int(arrays[f"{rules[0]}/ids"].shape[1])
     clients = int(arrays[f"{rules[0]}/accuracy"].shape[-1])
-    judged = (
-        ""
-        if honest is None
-        else (f" Judged by the {int(honest.sum())} honest clients; {int((~honest).sum())} do {settings['fault']}.")
-    )
-    dataset = settings["dataset"] + (f" ({settings['partition']})" if settings["dataset"] in IMAGES else "")
+    judged = "" if honest is None else f" Judged by {int(honest.sum())} of them."
+    if honest is not None and "fault" in settings:
+        liars = f"{int((~honest).sum())} do {settings['fault']}"
+        judged = f" Judged by the {int(honest.sum())} honest clients; {liars}."
+    dataset = str(settings.get("dataset", "data of one's own"))
+    dataset += f" ({settings['partition']})" if dataset in IMAGES and "partition" in settings else ""
+    dataset = Path(settings["data"]).name if isinstance(settings.get("data"), str) else dataset
     where = f"{dataset}: {clients} clients, {summary['cohort']} a round"
     runs_called = "replicate" if "comparison" in summary else "seed"
     intro = f"{where}, {rounds} rounds, {seeds} {runs_called}{'s' if seeds > 1 else ''}, {summary['model']}."
     metric = metric_of(summary)
     runs = {rule: [of_clients(seed, honest) for seed in histories_of(rule, arrays, metric)] for rule in rules}
-    legend = legend_of(metric, settings.get("evaluate", "test")) + "".join(
+    legend = legend_of(metric, str(settings.get("evaluate", "test"))) + "".join(
         f" Identical, bit for bit: {escape(', '.join(alike))}." for alike in summary.get("identical", ())
     )
     failed = {rule: remark([outcome(seed) for seed in histories]) for rule, histories in runs.items()}
@@ -118,6 +120,7 @@ def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Cont
         f"{compared}<h2>After the last round</h2>"
         f'<div class="wide">{table(summary["rules"], costly, metric, failed)}</div>'
         f"<p>{legend}{' ' + COST_LEGEND if costly else ''}</p>{by_client(found, arrays, metric)}"
+        f"{worst_served(arrays, metric)}"
         f'<h2>Figures</h2><div class="figures">{figures}</div>'
         f"<h2>Command</h2><pre>{escape(summary['command'])}</pre>"
         f"<h2>Configuration</h2><pre>{escape(config)}</pre>"
@@ -128,15 +131,6 @@ def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Cont
 def figure(caption: str, source: str) -> str:
     """One figure with its caption."""
     return f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
-
-
-def metric_of(summary: dict[str, Any]) -> Metric:
-    """The metric that the results are of; accuracy where nothing is said."""
-    if "metric" not in summary:
-        return ACCURACY
-    kept = summary["metric"]
-    low, high = kept["range"]  # infinity is null in JSON
-    return Metric(**kept | {"range": (-np.inf if low is None else low, np.inf if high is None else high)})
 
 
 def legend_of(metric: Metric, split: str) -> str:
@@ -224,19 +218,6 @@ def ends(runs: dict[str, list[History]]) -> dict[str, np.ndarray]:
         if seeds:
             late[rule + remark([outcome(seed) for seed in histories])] = np.stack(seeds)
     return late
-
-
-def histories_of(rule: str, arrays: dict[str, np.ndarray], metric: Metric = ACCURACY) -> list[History]:
-    """The runs of a rule, one per seed, as far as a folder keeps them."""
-    fields = ("ids", "coef", "active", "accuracy", "loss")
-    judged = arrays.get(f"{rule}/judged")
-    runs = []
-    for seed, (ids, coef, active, accuracy, loss) in enumerate(zip(*(arrays[f"{rule}/{name}"] for name in fields))):
-        scores, none = {"test": Evaluation(accuracy, loss)}, np.zeros(len(ids), int)
-        sizes = None if judged is None else {"test": judged[seed].astype(int)}
-        rounds = arrays[f"{rule}/rounds"]
-        runs.append(History(rounds, scores, ids, coef, active, None, none, none, metric, sizes))
-    return runs
 
 
 def embedded(draw: Callable[[], Any]) -> str:

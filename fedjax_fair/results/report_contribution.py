@@ -35,14 +35,14 @@ def by_client(found: Contribution | None, arrays: Mapping[str, np.ndarray], metr
     heads = ["client", *(f"share of {names[measure]}" for measure in found.shares)]
     heads += [f"{metric.name} by {rule}" for rule in served]
     digits, form = digits_of("accuracy", metric)
-    rows = []
+    rows, called = [], np.arange(clients) if found.clients is None else found.clients
     for k in found.order():
         cells = [
             shown(measure, found.metric, shares[k], intervals[measure][:, k], found.permutations)
             for measure, shares in found.shares.items()
         ]
         cells += ["–" if np.isnan(of[k]) else f"{of[k]:.{digits}{form}}" for of in served.values()]
-        rows.append("".join(f"<td>{cell}</td>" for cell in [str(k), *cells]))
+        rows.append("".join(f"<td>{cell}</td>" for cell in [escape(str(called[k])), *cells]))
     head = "".join(f"<th>{escape(text)}</th>" for text in heads)
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return (

@@ -45,6 +45,8 @@ class Contribution(NamedTuple):
     """How many were trained, now or kept before; of "federated-shapley", how many models were judged."""
     metric: Metric = ACCURACY
     """What the accuracies are."""
+    clients: tuple[str, ...] | None = None
+    """[N]: the clients' names; None for clients that are numbers."""
 
     def __repr__(self) -> str:
         return self.table()
@@ -87,7 +89,7 @@ class Contribution(NamedTuple):
             each = [
                 shown(m, self.metric, s[k], intervals[m][:, k], self.permutations) for m, s in self.shares.items()
             ]
-            return [str(k), *each]
+            return [str(k) if self.clients is None else self.clients[k], *each]
 
         rows = [row(k) for k in order[: ends[0]]]
         rows += [[f"({n - most} more)", *([""] * len(self.shares))]] if n > most else []
@@ -137,7 +139,8 @@ class Contribution(NamedTuple):
         frames = []
         for measure, (low, high) in self.intervals().items():
             of = {"share": self.shares[measure], "error": self.errors[measure], "low": low, "high": high}
-            frames.append(pandas.DataFrame({"client": np.arange(len(low)), "measure": measure, **of}))
+            who = np.arange(len(low)) if self.clients is None else self.clients
+            frames.append(pandas.DataFrame({"client": who, "measure": measure, **of}))
         return pandas.concat(frames, ignore_index=True)
 
     def save(self, folder: str | Path) -> Path:
@@ -177,6 +180,7 @@ def load(folder: Path) -> Contribution | None:
         found[name] = {m: np.array([number(v) for v in of]) for m, of in kept[name].items()}
     for name in ("empty", "grand"):
         found[name] = {m: number(v) for m, v in kept[name].items()}
+    found["clients"] = None if kept.get("clients") is None else tuple(kept["clients"])
     return Contribution(**found)
 
 

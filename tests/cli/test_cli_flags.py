@@ -36,7 +36,19 @@ FLAGS = [
     "--evaluate validation",
 ]
 SELECTORS = [f"--selector {name}" for name in registry.SELECTORS if name != "uniform"]
-ELSEWHERE = {"dataset", "partition", "test"}  # of images
+ELSEWHERE = {
+    *("dataset", "partition", "test"),  # of images
+    *(
+        "data",
+        "client",
+        "label",
+        "features",
+        "missing",
+        "test_data",
+        "image_size",
+        "min_examples",
+    ),  # of test_own_data
+}
 NOT_TRAINED = {
     *("rounds", "eval_every", "devices", "checkpoint", "checkpoint_every"),
     *("data_dir", "out", "overwrite", "quiet", "json"),

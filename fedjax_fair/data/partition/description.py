@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 MAX_CLIENTS, MAX_CLASSES = 40, 20  # beyond these the table summarises
@@ -16,7 +17,8 @@ def describe(data: Any, labels: Any = None) -> np.ndarray:
 
     Above 40 clients, the minimum, median and maximum over the clients of every column are printed instead of
     a row each; above 20 classes, the number of classes held and the largest class's share instead of a column
-    each. Targets that are not a vector of integers count as one class.
+    each. Clients and classes stand under their names, where they have any. Targets that are not a vector of
+    integers count as one class.
 
     Args:
       data: a :class:`FederatedData` (all three splits are counted), or what a partition returned.
@@ -46,14 +48,17 @@ def describe(data: Any, labels: Any = None) -> np.ndarray:
     n_clients, n_classes = len(next(iter(sizes.values()))), int(y.max(initial=0)) + 1
     at = owner.astype(np.int64) * n_classes + y[rows]
     counts = np.bincount(at, minlength=n_clients * n_classes).reshape(n_clients, n_classes)
-    _print(counts, sizes)
+    names = getattr(federation, "names", None)
+    _print(counts, sizes, getattr(names, "clients", None), getattr(names, "labels", None))
     return counts
 
 
-def _print(counts: np.ndarray, sizes: dict[str, np.ndarray]) -> None:
+def _print(counts: np.ndarray, sizes: dict[str, np.ndarray], clients: Any, labels: Any) -> None:
     columns: dict[str, np.ndarray] = {}
     if counts.shape[1] <= MAX_CLASSES:
-        columns |= {str(c): counts[:, c] for c in range(counts.shape[1])}
+        # a class may have the name of a column of sizes: its heading is then its number
+        heads = [str(c) if labels is None or labels[c] in sizes else labels[c] for c in range(counts.shape[1])]
+        columns |= {head: counts[:, c] for c, head in enumerate(heads)}
     else:
         columns["classes held"] = (counts > 0).sum(1)
         columns["largest class %"] = np.round(100 * counts.max(1) / np.maximum(counts.sum(1), 1)).astype(int)
@@ -62,10 +67,12 @@ def _print(counts: np.ndarray, sizes: dict[str, np.ndarray]) -> None:
     title = f"{n_clients} clients, {counts.shape[1]} classes, {counts.sum()} examples"
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for head in ("client", *columns):
-        table.add_column(head, justify="right", no_wrap=True)
+        table.add_column(escape(head), justify="right", no_wrap=True)
     if n_clients <= MAX_CLIENTS:
         for k in range(n_clients):
-            table.add_row(str(k), *(str(column[k]) for column in columns.values()))
+            table.add_row(
+                escape(str(k) if clients is None else clients[k]), *(str(column[k]) for column in columns.values())
+            )
     else:
         for name, statistic in SUMMARY.items():
             table.add_row(name, *(f"{float(statistic(column)):g}" for column in columns.values()))

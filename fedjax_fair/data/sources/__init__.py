@@ -1,6 +1,10 @@
-"""Where examples come from: public image data, and Synthetic(alpha, beta)."""
+"""Where examples come from: files of your own, public image data, and Synthetic(alpha, beta)."""
 
+from fedjax_fair.data.sources.images import images
+from fedjax_fair.data.sources.leaf import leaf
+from fedjax_fair.data.sources.npz import npz
 from fedjax_fair.data.sources.synthetic import synthetic
+from fedjax_fair.data.sources.table import table
 from fedjax_fair.data.sources.tfds import load, load_arrays
 
-__all__ = ["load", "load_arrays", "synthetic"]
+__all__ = ["images", "leaf", "load", "load_arrays", "npz", "synthetic", "table"]

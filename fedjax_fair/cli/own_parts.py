@@ -1,0 +1,173 @@
+"""Data and models of a user's own: files by what they are, functions by the file that they stand in."""
+
+import functools
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+from flax import nnx
+
+from fedjax_fair import registry
+from fedjax_fair.checks import check_choice, check_count
+from fedjax_fair.cli.components import check_classes, classes_of
+from fedjax_fair.cli.experiment import Experiment
+from fedjax_fair.cli.rule_syntax import own_name
+from fedjax_fair.data import FederatedData
+from fedjax_fair.data.sources.columns import SUFFIXES, is_table
+from fedjax_fair.data.sources.examples import Examples, check_file, deal, large_enough
+from fedjax_fair.data.sources.images import is_images, read_images
+from fedjax_fair.data.sources.leaf import is_leaf, read_leaf
+from fedjax_fair.data.sources.npz import is_npz, read_npz
+from fedjax_fair.data.sources.table import read_columns
+from fedjax_fair.models import Model, as_model
+from fedjax_fair.registry.plugins import blamed, own_factory
+
+FORMS = {
+    "a table": ("client", "label", "features", "missing", "test_data"),
+    "arrays": ("client", "label", "missing"),
+    "LEAF's files": (),
+    "images": ("image_size",),
+}
+"""What ``data`` may be, and the settings that say how it is read."""
+OF_DATA = (*FORMS["a table"], *FORMS["images"], "min_examples")
+
+
+def own_data(experiment: Experiment) -> Callable[[int], FederatedData] | None:
+    """``seed -> federation`` of the user's data, which are read once; None where ``--data`` is not given.
+
+    Raises:
+      ValueError: whatever does not fit, in one sentence.
+    """
+    given = [name for name in OF_DATA if getattr(experiment, name) is not None]
+    if experiment.data is None:
+        if given:
+            raise ValueError(f"{given[0]} says how data are read and needs data, a path, got none")
+        return None
+    if experiment.dataset != "synthetic":
+        raise ValueError(f"dataset and data are one too many, got {experiment.dataset} and {experiment.data}")
+    if experiment.test == "official":
+        raise ValueError("test=official needs a public test set, got data, whose files say what is for tests")
+    named = None if Path(experiment.data).is_dir() else own_name(experiment.data, "data")
+    if named is not None:
+        if given:
+            raise ValueError(f"{given[0]} says how a file is read, got the function {experiment.data}")
+        return functools.partial(_called, *named)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        found = large_enough(read(experiment, given), experiment.min_examples)
+    for one in () if experiment.quiet else said:
+        print(f"fedjax-fair: {one.message}", file=sys.stderr)
+    return lambda seed: deal(found, seed=seed, split=experiment.split)
+
+
+def read(experiment: Any, given: list[str]) -> Examples:
+    """The examples in a file or folder, by what it is; ``given`` are the settings that were given for it."""
+    if experiment.min_examples is not None:
+        check_count("min_examples", experiment.min_examples)  # before the files are read
+    path = check_file("data", experiment.data)
+    form = form_of(path)
+    for name in given:
+        if name not in (*FORMS[form], "min_examples"):
+            of = " or ".join(form for form, settings in FORMS.items() if name in settings)
+            raise ValueError(f"{name} is for {of}, got {form} in {path}")
+    if form == "LEAF's files":
+        return read_leaf(path)
+    if form == "images":
+        return read_images(path, experiment.image_size)
+    if form == "arrays":
+        client, label = experiment.client or "client", experiment.label or "y"
+        return read_npz(path, y=label, client=client, missing=experiment.missing)
+    for name in ("client", "label"):
+        if name not in given:
+            raise ValueError(f"{name} must name a column of the table {path}, got nothing")
+    return read_columns(
+        path,
+        client=experiment.client,
+        label=experiment.label,
+        features=experiment.features,
+        test=experiment.test_data,
+        missing=experiment.missing,
+    )
+
+
+def form_of(path: Path) -> str:
+    """Which of ``FORMS`` it is; ValueError for none of them."""
+    if path.is_file() and is_table(path):
+        return "a table"
+    if is_npz(path):
+        return "arrays"
+    if path.is_dir() and is_leaf(path):
+        return "LEAF's files"
+    if path.is_dir() and is_images(path):
+        return "images"
+    kinds = "a folder of LEAF's JSON files, of images as CLIENT/LABEL/FILE or of .npy, a file "
+    raise ValueError(f"data must be {kinds}{', '.join(SUFFIXES)} or .npz, or file.py:name, got {path}")
+
+
+def _called(name: str, settings: dict[str, Any], seed: int) -> FederatedData:
+    """The federation that a function of the user's returns."""
+    factory = own_factory(name, "data")
+    with blamed(name, "data"):
+        made = factory(**_checked(name, factory, settings, {"seed": seed}))
+    if not isinstance(made, FederatedData):
+        raise ValueError(f"data {name} must return a FederatedData, got {type(made).__name__}")
+    return made
+
+
+def check_model(experiment: Experiment) -> None:
+    """Raise ValueError unless the model's name is one that there is."""
+    named = own_name(experiment.model, "model")
+    if named is None:
+        check_choice("model", experiment.model, ("auto", *registry.MODELS))
+    else:
+        own_factory(named[0], "model")
+
+
+def own_model(experiment: Experiment, data: FederatedData) -> tuple[str, Model] | None:
+    """The model that a function of the user's returns; None where it is one of ours."""
+    named = own_name(experiment.model, "model")
+    if named is None:
+        return None
+    check_classes(data)
+    (name, settings), factory = named, own_factory(named[0], "model")
+    if isinstance(factory, nn.Module | nnx.Module):  # no factory, but the model
+        return name, as_model(factory)
+    checked = _checked(name, factory, settings, {"classes": classes_of(data)}, later=("rngs",))
+    with blamed(name, "model"):
+        later = "rngs" in _settings(factory)
+        made = (lambda rngs: factory(rngs=rngs, **checked)) if later else factory(**checked)
+    return name, as_model(made)
+
+
+def _settings(factory: Callable[..., Any]) -> dict[str, Any]:
+    hidden = ("parent", "name") if isinstance(factory, type) and issubclass(factory, nn.Module) else ()
+    if isinstance(factory, type) and issubclass(factory, nnx.Module):  # its metaclass hides what it takes
+        return dict([*registry.settings_of(factory.__init__).items()][1:])
+    return {key: p for key, p in registry.settings_of(factory).items() if key not in hidden}
+
+
+def _checked(
+    name: str,
+    factory: Callable[..., Any],
+    settings: dict[str, Any],
+    ours: dict[str, Any],
+    later: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """The settings that were given, with those of ``ours`` that the function takes.
+
+    Raises:
+      ValueError: one that the function does not take, or one that it needs and was not given.
+    """
+    known = {key: p for key, p in _settings(factory).items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+    for setting in settings:
+        if not known:
+            raise ValueError(f"{name} takes no settings, got {setting!r}")
+        check_choice(f"setting of {name}", setting, [key for key in known if key not in later])
+    found = {key: value for key, value in ours.items() if key in known} | settings
+    for key, parameter in known.items():
+        if parameter.default is parameter.empty and key not in found and key not in later:
+            raise ValueError(f"{name} needs {key}, as {name}:{key}=value, got nothing")
+    return found

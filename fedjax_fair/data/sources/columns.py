@@ -1,0 +1,196 @@
+"""Tables as columns: CSV, Parquet and data frames, read by pyarrow, and what their words and gaps become."""
+
+import gzip
+import re
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_fair.data.sources.examples import check_file
+
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
+INDEX = re.compile("__index_level_[0-9]+__")
+"""What pandas calls an index without a name in a Parquet file."""
+MOST_WORDS = 100
+"""Different words in a column that may become a column each."""
+
+
+class Column(NamedTuple):
+    """One column: numbers f64[E], NaN where one is missing, or words, None where one is missing."""
+
+    values: np.ndarray
+    whole: bool = False
+    """Whole numbers, or truth values."""
+
+    @property
+    def missing(self) -> np.ndarray:
+        """bool[E]."""
+        if self.values.dtype.kind == "f":
+            return np.isnan(self.values)
+        return np.array([word is None for word in self.values], bool)
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file's name is one of a table."""
+    return path.name.lower().endswith(SUFFIXES)
+
+
+def read_table(source: Any, name: str, client: str) -> Any:
+    """A CSV or Parquet file, or a data frame, as a pyarrow table; the client column of a CSV file as words.
+
+    Raises:
+      ValueError: a file that is not there, of another kind, damaged, or without rows, or no table at all.
+    """
+    arrow = _arrow()
+    if not isinstance(source, str | Path):
+        if not hasattr(source, "__arrow_c_stream__") or (
+            hasattr(source, "iloc") and not hasattr(source, "columns")
+        ):
+            kinds = "a path to a CSV or Parquet file, or a data frame"
+            raise ValueError(f"{name} must be {kinds}, got {type(source).__name__}")
+        try:
+            pandas = hasattr(source, "iloc")  # whose index would be a column
+            made = arrow.Table.from_pandas(source, preserve_index=False) if pandas else arrow.table(source)
+        except (arrow.ArrowException, TypeError, ValueError) as error:
+            raise ValueError(f"{name} must hold numbers or words in every column: {_first(error)}") from None
+    else:
+        path = check_file(name, source)
+        if not is_table(path):
+            raise ValueError(f"{name} must be a file that ends in {', '.join(SUFFIXES)}, got {path}")
+        try:
+            made = _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path, client)
+        except (OSError, EOFError, zlib.error, arrow.ArrowException) as error:
+            raise ValueError(f"{name} {path} cannot be read: {_first(error)}") from None
+    made = made.drop_columns([column for column in made.column_names if INDEX.fullmatch(column)])
+    if not made.num_rows:
+        raise ValueError(f"{name} must have rows, got a table without any")
+    twice = [column for column in made.column_names if made.column_names.count(column) > 1]
+    if twice:
+        raise ValueError(f"{name} must have columns of different names, got {twice[0]!r} twice")
+    return made
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ValueError("tables need pyarrow: pip install pyarrow") from error
+    return pyarrow
+
+
+def _first(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _parquet(path: Path) -> Any:
+    from pyarrow import parquet
+
+    return parquet.read_table(path, use_threads=False, partitioning=None)
+
+
+def _csv(path: Path, client: str) -> Any:
+    """In one piece, for what a column holds is decided by the first piece alone."""
+    import pyarrow
+    from pyarrow import compute, csv
+
+    data = path.read_bytes()
+    data = gzip.decompress(data) if path.suffix.lower() == ".gz" else data
+    tabs, header = path.name.lower().removesuffix(".gz").endswith(".tsv"), data.partition(b"\n")[0]
+    points = b";" in header and b"," not in header  # as spreadsheets write where the comma is the decimal point
+    options = csv.ConvertOptions(column_types={client: pyarrow.string()})
+    made = csv.read_csv(
+        pyarrow.BufferReader(data),
+        read_options=csv.ReadOptions(block_size=max(len(data) + 1, 1024), use_threads=False),
+        parse_options=csv.ParseOptions(delimiter="\t" if tabs else ";" if points else ",", newlines_in_values=True),
+        convert_options=options,
+    )
+    for i, name in enumerate(made.column_names):
+        if made.schema.field(i).type == pyarrow.string():  # NA is a name, but no word among the features
+            gaps = pyarrow.array([""] if name == client else options.null_values)
+            held = made.column(i)
+            held = compute.if_else(compute.is_in(held, value_set=gaps), pyarrow.scalar(None, held.type), held)
+            made = made.set_column(i, name, held)
+    return made
+
+
+def column_of(made: Any, name: str) -> Column:
+    """One column of a pyarrow table; ValueError for what is neither numbers nor words."""
+    import pyarrow
+    from pyarrow import types
+
+    values, kind = made.column(name), made.schema.field(name).type
+    if types.is_dictionary(kind):
+        values, kind = values.cast(kind.value_type), kind.value_type
+    whole = types.is_integer(kind) or types.is_boolean(kind)
+    if types.is_null(kind):
+        return Column(np.full(len(values), np.nan))
+    if whole or types.is_floating(kind) or types.is_decimal(kind):
+        numbers = values.cast(pyarrow.int8()) if types.is_boolean(kind) else values
+        found = numbers.cast(pyarrow.float64(), safe=False).to_numpy()
+        return Column(np.asarray(found, np.float64), whole)
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return Column(np.array(values.to_pylist(), object))
+    raise ValueError(f"column {name!r} must hold numbers or words, got {kind}: leave it out of features")
+
+
+def names_of(column: Column) -> np.ndarray:
+    """The clients' names of a column: whole numbers as such, so that 10 comes after 9, else words.
+
+    ``007`` is a word. Missing ones are None.
+    """
+    if column.values.dtype.kind != "f":
+        words = column.values
+        if all(word is not None and word.isdecimal() and str(int(word)) == word for word in words):
+            numbers = [int(word) for word in words]
+            return np.array(numbers) if max(numbers) < 2**62 else words.astype(str)
+        return words if None in words.tolist() else words.astype(str)
+    return column.values.astype(np.int64) if column.whole else column.values.astype(str)
+
+
+def _check_range(name: str, columns: Sequence[Column]) -> None:
+    for column in columns:
+        if (large := abs(column.values) > np.finfo(np.float32).max).any():
+            raise ValueError(
+                f"column {name!r} must hold numbers of 32 bits, got {column.values[large][0]} in row "
+                f"{int(large.argmax())}"
+            )
+
+
+def encoded(
+    name: str, columns: Sequence[Column], words: str
+) -> tuple[list[np.ndarray], list[str], bool, tuple[str, ...] | None]:
+    """A column of features, of the training and maybe of the test rows, as numbers.
+
+    Returns per part f32[E, K], the K names, whether it holds numbers, and the words where it does not. Word k is
+    the number k ("codes") or column k of zeros and ones ("one-hot"); a missing word is NaN, or zeros.
+
+    Raises:
+      ValueError: too many words for a column each, or words of the test rows that no training row has.
+    """
+    numeric = {column.values.dtype.kind == "f" for column in columns if not column.missing.all()}
+    if numeric <= {True}:
+        _check_range(name, columns)
+        return [column.values[:, None].astype(np.float32) for column in columns], [name], True, None
+    if len(numeric) > 1:
+        raise ValueError(f"column {name!r} must hold numbers or words in both tables, got words in one of them")
+    known = sorted({word for word in columns[0].values.tolist() if isinstance(word, str)})
+    rank = {word: k for k, word in enumerate(known)}
+    codes = []
+    for column in columns:
+        listed = [word for word in column.values.tolist() if isinstance(word, str)]
+        if strange := sorted(set(listed) - rank.keys()):
+            raise ValueError(f"column {name!r} of test must hold words of the training rows, got {strange[0]!r}")
+        codes.append(np.array([rank.get(word, -1) for word in column.values.tolist()]))
+    if words == "codes":
+        found = [np.where(code < 0, np.nan, code).astype(np.float32)[:, None] for code in codes]
+        return found, [name], False, tuple(known)
+    if len(known) > MOST_WORDS:
+        raise ValueError(
+            f"column {name!r} holds {len(known)} different words, and at most {MOST_WORDS} become columns: leave "
+            "it out of features, or number them by words='codes'"
+        )
+    found = [(code[:, None] == np.arange(len(known))).astype(np.float32) for code in codes]
+    return found, [f"{name}={word}" for word in known], False, tuple(known)

@@ -1,0 +1,185 @@
+"""LEAF's folders of JSON files, train and test as they are given."""
+
+import gzip
+import json
+import sys
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedjax_fair.data.federated import FederatedData
+from fedjax_fair.data.names import Names
+from fedjax_fair.data.sources.examples import Examples, Part, check_file, check_tested, deal, large_enough, numbered
+from fedjax_fair.data.sources.images import SUFFIXES
+
+PATTERNS = ("*.json", "*.json.gz")
+
+
+def leaf(
+    folder: str | Path, *, min_examples: int | None = None, seed: int = 0, split: Sequence[float] | None = None
+) -> FederatedData:
+    """Read a data set in the form of LEAF: JSON files with ``users``, ``num_samples`` and ``user_data``.
+
+    ``folder`` holds ``train`` and ``test``, each a folder of files ``.json`` or ``.json.gz`` (also inside a folder
+    ``data``), and every user is tested on its own test examples; or it holds the files themselves, and every
+    user's examples are split. ``x`` are numbers, or texts of one length: these become tokens [E, length], one for
+    each letter, from one alphabet with the letters in ``y``; it is kept in ``data.names.categories``.
+
+    Args:
+      folder: see above.
+      min_examples: leave out clients with fewer training examples; a UserWarning says how many.
+      seed: of the split.
+      split: shares of (train, validation, test); by default (.9, .1, 0) beside test examples, else (.8, .1, .1).
+
+    Returns:
+      :class:`FederatedData`; ``data.clients`` are the users' names, sorted; ``data.names.labels`` the labels that
+      were words, or whole numbers with gaps.
+
+    Raises: ValueError, in one sentence: no such folder, no files in it, files that are damaged or of another form,
+    counts that do not agree, test users who do not train (LEAF's split by user), and as
+    :meth:`FederatedData.from_arrays`.
+
+    References: Caldas et al., LEAF: A benchmark for federated settings, 2018.
+    """
+    return deal(large_enough(read_leaf(folder), min_examples), seed=seed, split=split)
+
+
+def is_leaf(folder: Path) -> bool:
+    """Whether there are JSON files in a folder, or in its ``train``."""
+    places = (folder, folder / "train", folder / "data" / "train")
+    return any(_files(place) for place in places)
+
+
+def read_leaf(folder: str | Path) -> Examples:
+    """What the files hold; see :func:`leaf`."""
+    place = check_file("folder", folder)
+    if not place.is_dir():
+        raise ValueError(f"folder must be a folder of LEAF's JSON files, got the file {place}")
+    if (place / "data" / "train").is_dir():
+        place = place / "data"
+    apart = _files(place / "train")
+    if not apart and not _files(place):
+        raise ValueError(f"folder {place} holds no JSON files: neither *.json[.gz], nor train/*.json[.gz]")
+    train = _read(apart or _files(place))
+    tested = _files(place / "test") if apart else []
+    test = _read(tested) if tested else None
+    if test is not None:
+        check_tested(test, train, f"{place / 'test'}")
+        if test.x.shape[1:] != train.x.shape[1:] or test.x.dtype.kind != train.x.dtype.kind:
+            raise ValueError(
+                f"{place / 'test'} must have x like those of train, {train.x.dtype}{list(train.x.shape[1:])}, got "
+                f"{test.x.dtype}{list(test.x.shape[1:])}"
+            )
+    if train.x.dtype.kind == "U":
+        return _tokens(train, test)
+    y, y_test, labels = train.y, None if test is None else test.y, None
+    if y.ndim == 1 and y.dtype.kind != "f":
+        y, y_test, labels = numbered(y, y_test, "y")
+    tests = None if test is None or y_test is None else test._replace(y=y_test)
+    return Examples(train._replace(y=y), tests, Names(labels=labels))
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for pattern in PATTERNS for path in folder.glob(pattern)) if folder.is_dir() else []
+
+
+def _read(files: list[Path]) -> Part:
+    """All users' examples, user after user; texts stay texts, U[E]."""
+    xs, ys, users, sizes = [], [], [], []
+    for path in files:
+        held = _loaded(path)
+        counts = held.get("num_samples", [])
+        if counts and len(counts) != len(held["users"]):
+            raise ValueError(f"{path} names {len(held['users'])} users, and num_samples of {len(counts)}")
+        for i, user in enumerate(held["users"]):
+            mine = held["user_data"].pop(user, None)  # freed as it is read
+            if not isinstance(mine, dict) or not {"x", "y"} <= mine.keys():
+                raise ValueError(f"{path} must have x and y of user {user!r} in user_data")
+            x, y = mine["x"], mine["y"]
+            if len(x) != len(y) or (counts and counts[i] != len(y)):
+                said = f", num_samples {counts[i]}" if counts else ""
+                raise ValueError(f"{path} has {len(x)} x and {len(y)} y of user {user!r}{said}: they must agree")
+            if len(y):
+                xs.append(_array(x, "x", user, path))
+                ys.append(_array(y, "y", user, path))
+                users.append(str(user))
+                sizes.append(len(y))
+    if not users:
+        raise ValueError(f"{files[0].parent} holds no user with an example")
+    for arrays, name in ((xs, "x"), (ys, "y")):
+        forms = {array.shape[1:] for array in arrays}
+        if len(forms) > 1 or len({array.dtype.kind == "U" for array in arrays}) > 1:
+            raise ValueError(f"{files[0].parent} must have {name} of one form, got {sorted(map(str, forms))}")
+    return Part(np.concatenate(xs), np.concatenate(ys), np.repeat(np.array(users), sizes))
+
+
+def _loaded(path: Path) -> dict[str, Any]:
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            held = json.load(file)
+    except (OSError, ValueError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} cannot be read as JSON: {type(error).__name__}: {error}") from None
+    if not isinstance(held, dict) or not isinstance(held.get("users"), list):
+        raise ValueError(f"{path} is not in LEAF's form: it must have users, num_samples and user_data")
+    if not isinstance(held.get("user_data"), dict):
+        raise ValueError(f"{path} is not in LEAF's form: it must have user_data, a table by user")
+    return held
+
+
+def _array(values: list[Any], name: str, user: str, path: Path) -> np.ndarray:
+    """Numbers as 32 bits, or texts; ValueError for anything else, such as lists with words in them."""
+    try:
+        array = np.array(values)
+    except ValueError:
+        raise ValueError(f"{path} must have {name} of one length for user {user!r}, got several") from None
+    if array.dtype.kind in "biu":
+        return array.astype(np.int32)
+    if array.dtype.kind == "f":
+        return array.astype(np.float32)
+    if array.dtype.kind != "U" or array.ndim != 1 or not all(isinstance(value, str) for value in values):
+        raise ValueError(
+            f"{path} must have numbers or texts in {name}, got {str(values[0])[:40]!r} of user {user!r}: turn it "
+            "into numbers beforehand"
+        )
+    if name == "x" and Path(values[0]).suffix.lower() in SUFFIXES:  # CelebA's, all of one length
+        raise ValueError(
+            f"{path} must hold examples in x, got names of images, such as {values[0]!r}: ff.data.images reads "
+            "folders of them"
+        )
+    return array
+
+
+def _tokens(train: Part, test: Part | None) -> Examples:
+    """Texts as tokens, of one alphabet with the letters in ``y``, where these are letters."""
+    parts = [train] if test is None else [train, test]
+    codes = [_codes(part.x) for part in parts]
+    length = codes[0].shape[1]
+    for code, part in zip(codes, parts):
+        short = (code == 0).any(1)
+        if short.any() or code.shape[1] != length:
+            first = str(part.x[int(short.argmax())])
+            raise ValueError(f"x must be texts of one length, {length} letters, got {first[:40]!r} of {len(first)}")
+    letters = all(part.y.dtype == np.dtype("U1") for part in parts)
+    marks = [_codes(part.y) for part in parts] if letters else []
+    seen = np.zeros(sys.maxunicode + 1, bool)
+    for array in (*codes, *marks):
+        seen[array] = True
+    words = tuple(map(chr, np.flatnonzero(seen).tolist()))
+    kind = np.int16 if len(words) <= np.iinfo(np.int16).max else np.int32
+    number = (np.cumsum(seen) - 1).astype(kind)  # of every letter, by its number in Unicode
+    labels: Any = words
+    if letters:
+        ys = [number[mark[:, 0]].astype(np.int32) for mark in marks]
+    else:
+        first_y, second_y, labels = numbered(train.y, None if test is None else test.y, "y")
+        ys = [first_y] if second_y is None else [first_y, second_y]
+    made = [Part(number[code], y, part.client) for code, y, part in zip(codes, ys, parts)]
+    return Examples(made[0], None if test is None else made[1], Names(labels=labels, categories=(("x", words),)))
+
+
+def _codes(texts: np.ndarray) -> np.ndarray:
+    """u32[E, length]: the letters' numbers in Unicode; 0 behind a text that is shorter."""
+    return np.ascontiguousarray(texts).view(np.uint32).reshape(len(texts), texts.dtype.itemsize // 4)

@@ -1,0 +1,183 @@
+"""A table with a column of clients: CSV, Parquet, or a data frame."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from fedjax_fair.checks import check_choice
+from fedjax_fair.data.federated import FederatedData
+from fedjax_fair.data.names import Names
+from fedjax_fair.data.sources.columns import Column, column_of, encoded, names_of, read_table
+from fedjax_fair.data.sources.examples import Examples, Part, check_tested, deal, large_enough, numbered
+
+
+def table(
+    source: Any,
+    *,
+    client: str,
+    label: str,
+    features: Sequence[str] | None = None,
+    test: Any = None,
+    missing: Literal["mean", "median"] | None = None,
+    words: Literal["one-hot", "codes"] = "one-hot",
+    standardize: bool = True,
+    min_examples: int | None = None,
+    seed: int = 0,
+    split: Sequence[float] | None = None,
+) -> FederatedData:
+    """Read a table, a row per example, of which one column says whose it is.
+
+    Labels that are words, truth values or whole numbers become classes, in sorted order; what they were is kept in
+    ``data.names.labels``. Decimal numbers are targets of a regression. Words among the features become numbers;
+    which is which is kept in ``data.names.categories``.
+
+    Args:
+      source: a path to a file ``.csv``, ``.tsv``, either of them ``.gz``, or ``.parquet``; or a data frame of
+        pandas, Polars or pyarrow.
+      client: the column of the clients' names.
+      label: the column of what is to be predicted.
+      features: the columns of ``x``; by default all others.
+      test: a table of test examples of the same clients; by default they are a share of every client's rows.
+      missing: what stands for a missing number: the "mean" or "median" of the column over the rows that clients
+        train on. By default gaps are refused. A missing word is, as "one-hot", none of the words.
+      words: a column of zeros and ones for every word, or "codes", the number of the word.
+      standardize: hand numbers to the model with mean 0 and standard deviation 1 over the training rows. The
+        store ``data.x`` keeps them as they are in the table.
+      min_examples: leave out clients with fewer training rows; a UserWarning says how many.
+      seed: of the split.
+      split: shares of (train, validation, test); by default (.9, .1, 0) beside ``test``, else (.8, .1, .1).
+
+    Returns:
+      :class:`FederatedData` with x f32[E, F], whose columns are ``data.names.features``; ``data.clients`` are the
+      clients' names, sorted.
+
+    Raises: ValueError, in one sentence: a table that cannot be read, columns that it lacks, missing values (which
+    columns, and how many), a column of more than 100 words as "one-hot", a column without a value among the
+    training rows, and as :meth:`FederatedData.from_arrays`.
+    """
+    found = read_columns(
+        source,
+        client=client,
+        label=label,
+        features=features,
+        test=test,
+        missing=missing,
+        words=words,
+        standardize=standardize,
+    )
+    return deal(large_enough(found, min_examples), seed=seed, split=split)
+
+
+def read_columns(
+    source: Any,
+    *,
+    client: str,
+    label: str,
+    features: Sequence[str] | None = None,
+    test: Any = None,
+    missing: str | None = None,
+    words: str = "one-hot",
+    standardize: bool = True,
+) -> Examples:
+    """What the table holds; see :func:`table`."""
+    if missing is not None:
+        check_choice("missing", missing, ("mean", "median"))
+    check_choice("words", words, ("one-hot", "codes"))
+    client, label = str(client), str(label)  # a data frame's columns may be numbers
+    given = {"source": source} | ({} if test is None else {"test": test})
+    tables = {name: read_table(one, name, client) for name, one in given.items()}
+    chosen = _chosen(tables["source"].column_names, client, label, features)
+    for name, one in tables.items():
+        for column in (client, label, *chosen):
+            if column not in one.column_names:
+                raise ValueError(f"{name} must have a column {column!r}, got {', '.join(one.column_names)}")
+    owners = [names_of(_complete(one, client, "client")) for one in tables.values()]
+    if len({owner.dtype.kind for owner in owners}) > 1:  # 007 in one of them
+        owners = [owner.astype(str) for owner in owners]
+    y, y_test, labels = _labels([_complete(one, label, "label") for one in tables.values()])
+    columns = {name: [column_of(one, name) for one in tables.values()] for name in chosen}
+    _check_missing(columns, missing, words)
+    parts: list[list[np.ndarray]] = []
+    heads: list[str] = []
+    scaled: list[bool] = []
+    categories = []
+    for name, of in columns.items():
+        values, names, numbers, known = encoded(name, of, words)
+        parts.append(values)
+        heads += names
+        scaled += [numbers] * len(names)
+        categories += [] if known is None else [(name, known)]
+    xs = [np.concatenate(part, axis=1) for part in zip(*parts)]
+    train = Part(xs[0], y, owners[0])
+    tested = None if test is None or y_test is None else Part(xs[1], y_test, owners[1])
+    check_tested(tested, train, "test")
+    fill: Any = missing if any(np.isnan(x).any() for x in xs) else None
+    scale = np.array(scaled) if standardize and any(scaled) else None
+    return Examples(train, tested, Names(None, labels, tuple(heads), tuple(categories)), fill, scale)
+
+
+def _chosen(columns: list[str], client: Any, label: Any, features: Any) -> list[str]:
+    """The columns of features."""
+    check_choice("client", client, columns)
+    check_choice("label", label, columns)
+    if client == label:
+        raise ValueError(f"client and label must be two columns, got {client!r} for both")
+    if isinstance(features, str):
+        raise ValueError(f"features must be a list of columns, got the word {features!r}")
+    chosen = (
+        [name for name in columns if name not in (client, label)] if features is None else [*map(str, features)]
+    )
+    if not chosen:
+        raise ValueError(f"features must be at least one column beside {client!r} and {label!r}, got none")
+    for name in chosen:
+        check_choice("features", name, columns)
+        if name in (client, label):
+            raise ValueError(f"features must leave out the client and label columns, got {name!r}")
+        if chosen.count(name) > 1:
+            raise ValueError(f"features must name a column once, got {name!r} twice")
+    return chosen
+
+
+def _complete(one: Any, name: str, what: str) -> Column:
+    """The column of clients or labels; ValueError where a row has none."""
+    column = column_of(one, name)
+    if count := int(column.missing.sum()):
+        first = int(column.missing.argmax())
+        raise ValueError(
+            f"{what} column {name!r} must be there in every row, got {count} of {one.num_rows} without, first row "
+            f"{first}"
+        )
+    return column
+
+
+def _labels(columns: list[Column]) -> tuple[np.ndarray, np.ndarray | None, Any]:
+    """Classes, or targets where numbers are not whole."""
+    if any(column.values.dtype.kind == "f" and not column.whole for column in columns):
+        if any(column.values.dtype.kind != "f" for column in columns):
+            raise ValueError("label must be numbers or words in both tables, got words in one of them")
+        targets = [column.values.astype(np.float32) for column in columns]
+        return targets[0], targets[1] if len(targets) > 1 else None, None
+    numbers = all(column.whole for column in columns)
+    ys = [column.values.astype(np.int64) if numbers else column.values.astype(str) for column in columns]
+    return numbered(ys[0], ys[1] if len(ys) > 1 else None, "label")
+
+
+def _check_missing(columns: dict[str, list[Column]], missing: str | None, words: str) -> None:
+    """Raise ValueError for gaps that nothing is to stand for."""
+    gaps = {name: sum(int(column.missing.sum()) for column in of) for name, of in columns.items()}
+    coded = [name for name, of in columns.items() if gaps[name] and of[0].values.dtype.kind == "O"]
+    if missing is not None and words == "codes" and coded:
+        raise ValueError(
+            f"column {coded[0]!r} misses {gaps[coded[0]]} words, which have no {missing}: words must be 'one-hot', "
+            "got 'codes'"
+        )
+    holes = {name: count for name, count in gaps.items() if count}
+    if missing is None and holes:
+        rows = sum(len(column.values) for column in next(iter(columns.values())))
+        shown = ", ".join(f"{name} {count}" for name, count in [*holes.items()][:6])
+        more = f" and {len(holes) - 6} more" if len(holes) > 6 else ""
+        raise ValueError(
+            f"features must be there in all {rows} rows, got columns with missing values, {shown}{more}: fill them "
+            "by missing='mean' or 'median' (of the training rows), or leave them out of features"
+        )

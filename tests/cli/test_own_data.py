@@ -1,0 +1,259 @@
+"""--data and --model: files by what they are, functions by the file that they stand in."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+from test_cli_errors import refusal
+
+from fedjax_fair.cli.arguments import read_command
+from fedjax_fair.cli.commands import main
+from fedjax_fair.cli.comparing import prepare_comparison
+
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
+SHORT = ["--rounds", "2", "--eval-every", "2", "--quiet", "--out", "out"]
+OWN = """
+import flax.linen as nn
+import numpy as np
+from flax import nnx
+
+import fedjax_fair as ff
+
+
+def federation(seed, n=20):
+    rng = np.random.default_rng(seed)
+    names = np.repeat(["ann", "bob", "zoe"], n)
+    x, y = rng.normal(size=(3 * n, 2)), np.arange(3 * n) % 2
+    return ff.FederatedData.from_arrays(x, y, client_id=names, seed=seed)
+
+
+def fixed():
+    return federation(0)
+
+
+def raising(seed):
+    return seed.missing
+
+
+def nothing():
+    return {}
+
+
+class Linen(nn.Module):
+    classes: int
+    width: int = 3
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(self.classes)(nn.relu(nn.Dense(self.width)(x)))
+
+
+class Wrong(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(2)(y)
+
+
+class Nnx(nnx.Module):
+    def __init__(self, classes, rngs):
+        self.layer = nnx.Linear(2, classes, rngs=rngs)
+
+    def __call__(self, x):
+        return self.layer(x)
+
+
+def pair(classes):
+    return (lambda key, x: {"w": np.ones((2, classes), np.float32)}), (lambda p, x: x @ p["w"])
+
+
+ready = Linen(classes=2)
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A file or folder of every form; in all of them the clients ann and zoe, some with test examples."""
+    place = tmp_path_factory.mktemp("files")
+    x = np.arange(40.0).reshape(20, 2)
+    y, who = np.arange(20) % 2, np.repeat(["ann", "zoe"], 10)
+    for part, rows in (("train", slice(0, 8)), ("test", slice(8, 10))):
+        (place / "leaf" / part).mkdir(parents=True)
+        mine = {name: {"x": x[who == name][rows].tolist(), "y": y[rows].tolist()} for name in ("ann", "zoe")}
+        held = {"users": ["ann", "zoe"], "num_samples": [len(y[rows])] * 2, "user_data": mine}
+        (place / "leaf" / part / "a.json").write_text(json.dumps(held))
+    lines = ["who,a,b,ill", *(f"{w},{a},{b},{'yes' if i else 'no'}" for w, (a, b), i in zip(who, x, y))]
+    (place / "t.csv").write_text("\n".join(lines))
+    (place / "gap.csv").write_text("\n".join([*lines, "zoe,,1,no"]))
+    (place / "number.csv").write_text("\n".join(["who,a,b", *(f"{w},{a},{b}" for w, (a, b) in zip(who, x))]))
+    np.savez(place / "a.npz", x=x, y=y, client=who)
+    for i, (name, label) in enumerate(zip(who, y)):
+        folder = place / "images" / name / f"label{label}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((3, 3), i, np.uint8)).save(folder / f"{i}.png")
+    (place / "text").mkdir()
+    text = {"users": ["ann"], "num_samples": [9], "user_data": {"ann": {"x": ["abc"] * 9, "y": ["a"] * 9}}}
+    (place / "text" / "a.json").write_text(json.dumps(text))
+    (place / "own.py").write_text(OWN)
+    (place / "notes.txt").write_text("nothing")
+    return place
+
+
+@pytest.fixture
+def here(files, monkeypatch, tmp_path):
+    """A folder from which the files can be named as they are."""
+    for path in files.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+TABLE = ["--data", "t.csv", "--client", "who", "--label", "ill"]
+
+
+@pytest.mark.parametrize("words", [["--data", "leaf"], TABLE, ["--data", "a.npz"]], ids=["LEAF", "CSV", "npz"])
+def test_one_command_line_compares_rules_on_a_file(words, here, capsys):
+    main(
+        [
+            "compare",
+            *words,
+            "--algorithms",
+            "fedavg",
+            "fedavg:weighting=uniform",
+            "--replicates",
+            "2",
+            "--no-references",
+            *SHORT,
+        ]
+    )
+    assert "minus fedavg" in capsys.readouterr().out
+    assert np.load("out/history.npz")["fedavg/accuracy"].shape == (2, 1, 2)
+    assert tomllib.loads(Path("out/config.toml").read_text())["data"] == words[1]
+
+
+def contest(*words):
+    return prepare_comparison(*read_command(["compare", "--algorithms", "fedavg", *words]))
+
+
+@pytest.mark.parametrize(
+    ("words", "clients"),
+    [
+        (["--data", "leaf"], ("ann", "zoe")),
+        (TABLE, ("ann", "zoe")),
+        ([*TABLE, "--features", "b"], ("ann", "zoe")),
+        (["--data", "gap.csv", "--client", "who", "--label", "ill", "--missing", "median"], ("ann", "zoe")),
+        ([*TABLE, "--test-data", "t.csv"], ("ann", "zoe")),
+        (["--data", "a.npz"], ("ann", "zoe")),
+        (["--data", "a.npz", "--client", "y", "--label", "y"], None),
+        (["--data", "images"], ("ann", "zoe")),
+        (["--data", "images", "--image-size", "2", "4"], ("ann", "zoe")),
+        (["--data", "own.py:federation"], ("ann", "bob", "zoe")),
+        (["--data", "own.py:federation:n=9"], ("ann", "bob", "zoe")),
+        (["--data", "own.py:fixed"], ("ann", "bob", "zoe")),
+    ],
+)
+def test_the_form_is_told_by_what_is_there(words, clients, here):
+    assert contest(*words).ground.data.clients == clients
+
+
+def test_natural_clients_are_split_anew_in_every_replicate(here):
+    made = contest(*TABLE)
+    first, second = made.federation(0), made.federation(1)
+    assert first.clients == second.clients
+    assert first.x is second.x  # held once
+    assert not np.array_equal(first.train.rows, second.train.rows)
+
+
+def test_the_data_seed_keeps_to_one_split(here):
+    made, other = contest(*TABLE, "--data-seed", "3"), contest(*TABLE)
+    np.testing.assert_array_equal(made.federation.train.rows, other.federation(3).train.rows)
+
+
+def test_clients_too_small_are_left_out_in_a_remark(here, capsys):
+    with Path("t.csv").open() as file:
+        Path("more.csv").write_text(file.read() + "\neve,1,1,no\n")
+    words = ["--data", "more.csv", *TABLE[2:], "--min-examples", "2"]
+    assert contest(*words).ground.data.clients == ("ann", "zoe")
+    said = capsys.readouterr().err
+    assert said == "fedjax-fair: min_examples=2 leaves out 1 of 3 clients, with 1 of 21 examples\n"
+
+
+@pytest.mark.parametrize(
+    "model", ["own.py:Linen", "own.py:Linen:width=2", "own.py:Nnx", "own.py:pair", "own.py:ready"]
+)
+def test_a_model_of_the_users_own_is_named_by_its_file(model, here):
+    ground = contest("--data", "own.py:federation", "--model", model).ground
+    x = np.ones((4, 2), np.float32)
+    assert model.startswith(ground.model_name)  # the settings are in config.toml
+    assert ground.model.apply(ground.model.init(jax.random.key(0), x), x, None).shape == (4, 2)
+
+
+def test_what_has_no_effect_is_said_and_the_settings_repeat_the_run(here, capsys):
+    words = ["--data", "own.py:federation", "--clients", "7", "--partition", "iid", "--synthetic.beta", "0"]
+    main(["run", *words, "--seeds", "1", "--rounds", "1", "--out", "out"])
+    said = capsys.readouterr().err
+    for name in ("clients", "partition"):
+        assert f"{name} has no effect: own.py:federation has clients of its own" in said
+    assert "synthetic.beta has no effect" in said
+    assert tomllib.loads(Path("out/config.toml").read_text())["data"] == "own.py:federation"
+    main(["run", "out/config.toml", "--quiet", "--out", "again"])
+    one, other = (np.load(f"{folder}/history.npz") for folder in ("out", "again"))
+    np.testing.assert_array_equal(one["fedavg/accuracy"], other["fedavg/accuracy"])
+
+
+WRONG = {
+    "no such file": ("--data gone.csv", "data gone.csv cannot be read: there is no such file or folder"),
+    "no form": ("--data notes.txt", "data must be a folder of LEAF's JSON files, of images .*, got notes.txt"),
+    "no client": ("--data t.csv --label ill", "client must name a column of the table t.csv, got nothing"),
+    "no label": ("--data t.csv --client who", "label must name a column of the table t.csv, got nothing"),
+    "no such column": ("--data t.csv --client whoo --label ill", "client must be one of .*; did you mean 'who'"),
+    "gaps": ("--data gap.csv --client who --label ill", "features must be there in all 21 rows, got .*, a 1: fill"),
+    "how": ("--data gap.csv --client who --label ill --missing zero", "missing must be one of mean, median"),
+    "features of a folder": ("--data leaf --features a", "features is for a table, got LEAF's files in leaf"),
+    "missing of images": ("--data images --missing mean", "missing is for a table or arrays, got images in images"),
+    "size of a table": ("--data t.csv --image-size 2 2", "image_size is for images, got a table in t.csv"),
+    "no size": ("--data images --image-size 0 2", "size must be at least 1, got 0"),
+    "nothing to read": ("--client who", "client says how data are read and needs data, a path, got none"),
+    "two sources": ("--data t.csv --dataset mnist", "dataset and data are one too many, got mnist and t.csv"),
+    "official": ("--data leaf --test official", "test=official needs a public test set, got data, whose files say"),
+    "a function's column": (
+        "--data own.py:fixed --label y",
+        "label says how a file is read, got the function own.py",
+    ),
+    "min_examples": ("--data leaf --min-examples 0", "min_examples must be at least 1, got 0"),
+    "all too small": ("--data leaf --min-examples 9", "min_examples must be at most 8, what the largest of the 2"),
+    "targets": (
+        "--data number.csv --client who --label b",
+        r"labels must be classes .*, got targets float32\[20\]",
+    ),
+    "texts": ("--data text", "model auto is for vectors and images, got texts or several arrays: name a model"),
+    "m > N": ("--data leaf --cohort 3", "cohort must be from 1 to the 2 clients, got 3"),
+    "no such function": ("--data own.py:federatoin", "data in own.py must be one of .*did you mean 'federation'"),
+    "a file alone": (
+        "--data own.py",
+        "data own.py needs the name of a function in it, as own.py:name, got nothing",
+    ),
+    "no such file of data": ("--data my.py:one", "data my.py cannot be read: there is no such file"),
+    "a setting": ("--data own.py:federation:m=3", "setting of own.py:federation must be one of seed, n, got 'm'"),
+    "no federation": ("--data own.py:nothing", "data own.py:nothing must return a FederatedData, got dict"),
+    "a mistake": ("--data own.py:raising", "data own.py:raising fails in line 21: AttributeError: 'int' object"),
+    "no such model": ("--model own.py:Linnen", "model in own.py must be one of .*; did you mean 'Linen'"),
+    "a model's file alone": ("--model own.py", "model own.py needs the name of a function in it, as own.py:name"),
+    "no model": ("--model own.py:nothing", "model must be a flax module .*, got dict"),
+    "a model's setting": ("--model own.py:Linen:depth=3", "setting of own.py:Linen must be one of classes, width"),
+    "a model's mistake": (
+        "--data own.py:fixed --model own.py:Wrong",
+        "model own.py:Wrong fails in line 40: NameError: name 'y' is not defined",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_call_is_one_sentence_and_status_2(wrong, here, capsys):
+    flags, message = WRONG[wrong]
+    assert re.search(message, refusal(capsys, "run", *flags.split()))
+    assert not Path("runs").exists()

@@ -1,0 +1,138 @@
+"""A folder of results from Python is the one that the command line writes, and has the same page."""
+
+import json
+import re
+import tomllib
+
+import numpy as np
+import optax
+import pandas as pd
+import pytest
+
+import fedjax_fair as ff
+from fedjax_fair.cli.commands import main
+
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
+NAMES = ("Aarau", "B<b>ern", "Chur")
+
+
+@pytest.fixture(scope="module")
+def history():
+    """Of three clients with names, one of them without test examples, evaluated on two splits."""
+    rng = np.random.default_rng(0)
+    x, x_test = rng.normal(size=(30, 2)), rng.normal(size=(4, 2))
+    y, test = (x[:, 0] > 0).astype(int), (x_test, np.array([0, 1, 1, 0]))
+    data = ff.FederatedData.from_arrays(
+        x, y, client_id=np.repeat(NAMES, 10), test=test, test_client_id=["Chur", "Aarau", "Aarau", "Aarau"]
+    )
+    sim = ff.simulation(
+        ff.models.logistic_regression(classes=2),
+        data,
+        aggregator=ff.fedavg(),
+        selector=ff.uniform(2),
+        trainer=ff.local_sgd(optax.sgd(0.1), batch_size=10),
+        evaluate=("test", "validation"),
+    )
+    return ff.run(sim, 0, rounds=4, eval_every=2)[1]
+
+
+def test_a_saved_run_has_the_files_and_the_page_of_a_run_of_the_command_line(history, tmp_path):
+    settings = {"dataset": "hospitals", "model": "a line", "rates": [0.1, np.float32(0.5)], "note": None}
+    place = ff.save(tmp_path / "out", {"fedavg": history, "again": [history]}, settings)
+    assert {path.name for path in place.iterdir()} == {"config.toml", "summary.json", "summary.csv", "history.npz"}
+    kept = tomllib.loads((place / "config.toml").read_text())
+    assert kept == {"evaluate": "test", "dataset": "hospitals", "model": "a line", "rates": [0.1, 0.5]}
+    summary = json.loads((place / "summary.json").read_text())
+    assert summary["cohort"] == 2
+    assert summary["identical"] == [["fedavg", "again"]]
+    with np.load(place / "history.npz") as arrays:
+        np.testing.assert_array_equal(arrays["fedavg/accuracy"], history.accuracy[None])
+        assert tuple(arrays["clients"]) == NAMES
+    main(["report", str(place)])
+    page = (place / "report.html").read_text()
+    assert "hospitals: 3 clients, 2 a round, 4 rounds, 1 seed, a line." in page
+
+
+def test_the_page_names_whom_the_first_rule_serves_worst(history, tmp_path):
+    accuracy = np.array([[0.9, np.nan, 0.2]] * 2, np.float32)
+    scores = {"test": history.scores["test"]._replace(accuracy=accuracy)}
+    place = ff.save(tmp_path / "out", {"fedavg": history._replace(scores=scores)})
+    main(["report", str(place)])
+    section = (place / "report.html").read_text().partition("The worst served clients")[2]
+    rows = re.findall("<tr><td>(.*?)</td></tr>", section)
+    assert rows == ["Chur</td><td>20.0", "Aarau</td><td>90.0", "B&lt;b&gt;ern</td><td>–"]
+
+
+def test_a_history_is_a_table_by_client_from_the_worst_served(history):
+    made = history.client_table()
+    assert isinstance(made, pd.DataFrame)
+    splits = [f"{split} {name}" for split in history.scores for name in ("examples", "accuracy", "loss", "failed")]
+    assert made.columns.tolist() == ["client", "rounds", *splits]
+    assert made.client.tolist()[-1] == "B<b>ern"  # who has no test examples
+    assert made["test accuracy"][:2].is_monotonic_increasing
+    assert made.rounds.sum() == history.active.sum()
+    assert dict(zip(made.client, made["test examples"])) == {"Aarau": 3, "B<b>ern": 0, "Chur": 1}
+    one = history._replace(scores={"test": history.scores["test"]}).client_table()
+    assert one.columns.tolist() == ["client", "rounds", "examples", "accuracy", "loss", "failed"]
+
+
+def test_judged_clients_alone_are_summarised_and_keep_their_names(history, tmp_path):
+    who = np.array([True, False, True])
+    place = ff.save(tmp_path / "out", {"fedavg": history}, clients=who)
+    kept = json.loads((place / "summary.json").read_text())["rules"]["fedavg"]["accuracy"]["mean"]
+    assert kept == pytest.approx(100 * history.accuracy[-1][who].mean())
+    main(["report", str(place)])
+    assert "Judged by 2 of them." in (place / "report.html").read_text()
+    from fedjax_fair.engine.outcome import of_clients
+
+    assert of_clients(history, who).clients == ("Aarau", "Chur")
+
+
+def test_a_comparison_and_a_sweep_are_saved_as_they_are(tmp_path):
+    data = ff.data.synthetic(n_clients=4, max_size=30, seed=0)
+
+    def build(rule, data, lr=0.1):
+        return ff.simulation(
+            ff.models.logistic_regression(),
+            data,
+            aggregator=rule,
+            trainer=ff.local_sgd(optax.sgd(lr), batch_size=10),
+        )
+
+    rules = {"fedavg": ff.fedavg(), "uniform": ff.fedavg(weighting="uniform")}
+    found = ff.compare(rules, build, federation=data, replicates=2, rounds=2, eval_every=2, references=False)
+    place = ff.save(tmp_path / "compared", found, {"dataset": "synthetic"})
+    assert (place / "comparison.txt").read_text() == found.table() + "\n"
+    assert "comparison" in json.loads((place / "summary.json").read_text())
+    swept = ff.sweep(lambda lr: build(ff.fedavg(), data, lr), {"lr": [0.1, 0.2]}, seeds=1, rounds=2, eval_every=2)
+    place = ff.save(tmp_path / "swept", swept)
+    assert [*json.loads((place / "summary.json").read_text())["rules"]] == [*swept.runs]
+    with np.load(place / "history.npz") as arrays:
+        assert "clients" not in arrays  # they are numbers
+
+
+WRONG = {
+    "runs": (lambda h, p: ff.save(p, h), "runs must map each rule to its History, or to one per seed, got History"),
+    "names": (lambda h, p: ff.save(p, {3: h}), "runs must have words as names, got 3"),
+    "clients": (
+        lambda h, p: ff.save(p, {"a": h}, clients=[0, 1]),
+        r"clients must be bool\[3\], one for",
+    ),
+    "settings": (lambda h, p: ff.save(p, {"a": h}, [1]), "settings must map names to values, got list"),
+    "a setting": (
+        lambda h, p: ff.save(p, {"a": h}, {"rule": {"of": [ff.fedavg()]}}),
+        "settings must hold words, numbers, truth values, lists and tables of them, got .* for rule.of",
+    ),
+    "earlier results": (
+        lambda h, p: ff.save(ff.save(p, {"a": h}), {"a": h}),
+        "folder .* already holds results: name another folder, or pass overwrite=True",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_calls_say_so_in_one_sentence(wrong, history, tmp_path):
+    call, sentence = WRONG[wrong]
+    with pytest.raises(ValueError, match=sentence):
+        call(history, tmp_path / "out")
+    assert wrong == "earlier results" or not (tmp_path / "out").exists()
