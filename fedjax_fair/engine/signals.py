@@ -20,6 +20,7 @@ from fedjax_fair.data import FederatedData, Split
 from fedjax_fair.engine.devices import gather, share, shared_out
 from fedjax_fair.engine.failures import unless_dead
 from fedjax_fair.models import Model
+from fedjax_fair.models.rewriting import fast
 from fedjax_fair.numerics.model_size import is_small
 from fedjax_fair.types import Evaluation, Key, Params, SimState
 
@@ -154,8 +155,10 @@ def gram(updates: Params, mesh: Mesh | None = None) -> Array:
 def scoring(net: Model, *measures: PerExample) -> Score:
     """The score that applies each of these to the model's outputs; values in JAX's default float."""
 
+    apply = fast(net).apply
+
     def score(params: Params, x: Any, y: Array) -> tuple[Array, ...]:
-        outputs = net.apply(params, x, None)
+        outputs = apply(params, x, None)
         return tuple(of(outputs, y).astype(jnp.result_type(float)) for of in measures)  # bfloat16 sums stick at 256
 
     return score

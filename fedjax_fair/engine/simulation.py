@@ -30,6 +30,7 @@ from fedjax_fair.local.remembering import within
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.models import Model, as_model, losses
 from fedjax_fair.models.metric import as_metric
+from fedjax_fair.models.rewriting import slow_parts
 from fedjax_fair.robustness.availability import Available, PerClient, always
 from fedjax_fair.robustness.faults import Fault, check_faults
 from fedjax_fair.selectors import uniform
@@ -131,6 +132,7 @@ def simulation(
     eval_batch = choose_eval_batch(eval_batch, shapes)
     metric = check_fit(net, shapes, data, loss, metric)
     kind = as_metric(metric, loss)[0] if kind is None else kind
+    say(slow_parts(net, shapes, example))
     check_objective(local_loss, within(train), shapes, data.sizes)
     check_local(within(train), shapes, data.sizes)
     if method.memory is None:
