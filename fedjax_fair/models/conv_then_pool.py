@@ -27,8 +27,8 @@ def chains(program: Jaxpr) -> tuple[dict[int, Callable[[Read], Array]], set[int]
     skipped: set[int] = set()
     if not any(step.primitive.name == "conv_general_dilated" for step in program.eqns):
         return found, skipped
-    made_at = {step.outvars[0]: at for at, step in enumerate(program.eqns)}
-    uses = Counter(v for step in program.eqns for v in step.invars if not isinstance(v, Literal))
+    made_at: dict[Any, int] = {step.outvars[0]: at for at, step in enumerate(program.eqns)}
+    uses: Counter[Any] = Counter(v for step in program.eqns for v in step.invars if not isinstance(v, Literal))
     uses.update(v for v in program.outvars if not isinstance(v, Literal))
     for at, step in enumerate(program.eqns):
         if step.primitive.name != "reduce_window_max" or not pools(step):
@@ -85,7 +85,8 @@ def _is_relu(step: Any) -> bool:
 
 def _together(start: Any, between: list[Any]) -> Callable[[Read], Array]:
     def make(read: Read) -> Array:
-        y = convolve_any(*map(read, start.invars), pool=True, **start.params)
+        x, kernel = map(read, start.invars)
+        y = convolve_any(x, kernel, pool=True, **start.params)
         came = start.outvars[0]
         for step in between:
             if step.primitive.name == "add":
