@@ -28,7 +28,8 @@ def drawer(net: Model, example: Any) -> Callable[[Key], Params]:
     def draw(key: Key) -> Params:
         if is_stock(net) or not is_concrete(key):  # a stock model's is compiled, and part of another program traced
             return first(key)
-        program, shapes = jax.make_jaxpr(first, return_shape=True)(key)
+        # A function of its own: JAX keeps what it has traced of a function that it knows.
+        program, shapes = jax.make_jaxpr(lambda key: first(key), return_shape=True)(key)
         text = str(program.jaxpr)
         if text not in kept or _has_constants(program):
             kept.clear()

@@ -75,7 +75,8 @@ def _products(x: Array, kernel: Array, strides: Any, gaps: Any, groups: int) -> 
         # Two matrices, not an array and a matrix: else the kernel's gradient waits for a transposed copy.
         y = laid.reshape(-1, laid.shape[-1]) @ kernel.reshape(-1, features)
     elif channels == 1 and features == groups:  # a kernel for every channel: multiplied and added
-        y = sum(part * weights for part, weights in zip(places, kernel.reshape(-1, features)))
+        weights = kernel.reshape(-1, *[1] * (x.ndim - 1), features)
+        y = sum(part * each for part, each in zip(places, weights))
     else:
         laid = jnp.stack([part.reshape(-1, groups, channels) for part in places], axis=2)
         y = jnp.einsum("pgic,icgf->pgf", laid, kernel.reshape(-1, channels, groups, features // groups))

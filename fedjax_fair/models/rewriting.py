@@ -42,7 +42,8 @@ def rewritten(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of arrays that plays the rewritten program of another one."""
 
     def played(*args: Any) -> Any:
-        program, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
+        # A function of its own: JAX keeps what it has traced of one that it knows, and a model may read changes.
+        program, shapes = jax.make_jaxpr(lambda *args: function(*args), return_shape=True)(*args)
         made = _run(program.jaxpr, program.consts, jax.tree.leaves(args))
         return jax.tree.unflatten(jax.tree.structure(shapes), made)
 

@@ -12,8 +12,8 @@ from jax import lax
 
 from fedjax_fair.models import as_model, cnn
 from fedjax_fair.models.convolution import by_rows, patches
-from fedjax_fair.models.row_shifts import add_rows, spread_rows
 from fedjax_fair.models.rewriting import fast, rewritten, slow_parts
+from fedjax_fair.models.row_shifts import add_rows, spread_rows
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="an accelerator's program stays as it is")
 
@@ -36,7 +36,7 @@ def close(got, expected, tolerance=1e-9):
 def derivatives(function, *args):
     """The value, the gradients and a derivative forward, in some direction."""
     y, pull = jax.vjp(function, *args)
-    along = [draw(*arg.shape, seed=7 + i) for i, arg in enumerate(args)]
+    along = tuple(draw(*arg.shape, seed=7 + i) for i, arg in enumerate(args))
     return y, pull(draw(*y.shape, seed=5)), jax.jvp(function, args, along)[1]
 
 
@@ -70,7 +70,7 @@ def convolutions(draws):
     return named, x, kernel
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(convolutions())
 def test_any_convolution_has_the_same_values_and_derivatives(drawn):
     named, x, kernel = drawn
@@ -84,9 +84,11 @@ def test_any_convolution_has_the_same_values_and_derivatives(drawn):
 
 def test_clients_with_kernels_of_their_own_and_steps_in_a_loop_have_the_same_gradients():
     with jax.enable_x64(True):
-        plain = lambda x, k: lax.conv_general_dilated(
-            x, k, (2, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-        )  # noqa: E731,E501
+
+        def plain(x, k):
+            numbers = ("NHWC", "HWIO", "NHWC")
+            return lax.conv_general_dilated(x, k, (2, 1), "SAME", dimension_numbers=numbers)
+
         x, kernels = draw(3, 2, 6, 7, 2), draw(3, 3, 3, 2, 4, seed=1)
 
         def trained(function):
@@ -155,7 +157,7 @@ def test_a_pooled_convolution_is_one_product_of_whole_windows():
     net = as_model(Net(8))
     params = net.init(jax.random.key(0), jnp.zeros((1, 24, 24, 3)))
     made = program(fast(net).apply, params, jnp.zeros((4, 24, 24, 3)), None)
-    assert "f32[1,576,32] = dot_general" in made  # 12 x 12 windows of 4 images, four outputs of 8 features
+    assert "f32[576,32] = dot_general" in made  # 12 x 12 windows of 4 images, four outputs of 8 features
 
 
 @pytest.mark.parametrize("window", [(2, 2), (3, 2)])
@@ -195,7 +197,7 @@ def test_random_numbers_are_those_of_the_key_that_is_given():
         (
             _init,
             lambda params, x, key: nn.Dropout(0.5, deterministic=key is None).apply(
-                {}, _conv(x, params["k"][0]), rngs={"dropout": key}
+                {}, _conv(x, params["k"][0]), rngs={} if key is None else {"dropout": key}
             ),
         )
     )
