@@ -106,11 +106,11 @@ def _new(step: Any) -> Callable[..., Array] | None:
 
 def _is_over_groups(step: Any) -> bool:
     """Whether a sum is over the last axis and some that end before the one before it: group normalisation's."""
-    x, (*others, last) = step.invars[0].aval, sorted(step.params["axes"])
-    apart = x.ndim - 2
+    x, axes = step.invars[0].aval, sorted(step.params["axes"])
+    others, apart = axes[:-1], x.ndim - 2
     return (
-        last == x.ndim - 1
-        and len(others) > 0
+        len(others) > 0
+        and axes[-1] == x.ndim - 1
         and others == [*range(apart - len(others), apart)]
         and x.size >= LARGE
         and x.shape[-1] <= FEW
