@@ -10,6 +10,7 @@ from jax.extend.core import Jaxpr
 from fedjax_fair.local.transposed import programs
 from fedjax_fair.models import Model
 from fedjax_fair.models.flax_modules import from_linen
+from fedjax_fair.models.rewriting import fast
 from fedjax_fair.models.stock import is_stock
 from fedjax_fair.types import Params
 
@@ -42,6 +43,37 @@ def _of_stock(module: Any, tree: Any, *leaves: Any) -> Forward:
 def _traced(net: Model, params: Params, x: Any) -> Forward:
     program, outputs = jax.make_jaxpr(lambda p, x: net.apply(p, x, None), return_shape=True)(params, x)
     return Forward(outputs, frozenset(_operations(program.jaxpr)))
+
+
+def widest(net: Model, params: Params, x: Any) -> float:
+    """Bytes that the largest array of a model's evaluation takes for every example."""
+    if not is_stock(net):
+        return _widest(fast(net), params, x)
+    leaves, tree = jax.tree.flatten((params, x))
+    return _widest_of_stock(net.apply.module, tree, *((leaf.shape, leaf.dtype) for leaf in leaves))  # type: ignore
+
+
+@lru_cache(maxsize=64)
+def _widest_of_stock(module: Any, tree: Any, *leaves: Any) -> float:
+    params, x = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
+    return _widest(from_linen(module), params, x)
+
+
+def _widest(net: Model, params: Params, x: Any) -> float:
+    def arrays(batch: int) -> list[int]:
+        some = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((batch, *leaf.shape[1:]), leaf.dtype), x)
+        return list(_bytes(jax.make_jaxpr(lambda p, x: net.apply(p, x, None))(params, some).jaxpr))
+
+    # Of two batches, so that what is made of the parameters alone does not count.
+    return max((more - less for less, more in zip(arrays(2), arrays(3))), default=0)
+
+
+def _bytes(program: Jaxpr) -> Iterator[int]:
+    for step in program.eqns:
+        avals: list[Any] = [v.aval for v in step.outvars]
+        yield from (aval.size * getattr(aval.dtype, "itemsize", 0) for aval in avals)
+        for inner in programs(step):
+            yield from _bytes(inner.jaxpr)
 
 
 def _operations(program: Jaxpr) -> Iterator[str]:

@@ -17,7 +17,9 @@ from fedjax_fair.engine.alone import check_objective
 from fedjax_fair.engine.blocks import choose_block, choose_interleaved
 from fedjax_fair.engine.components import Components
 from fedjax_fair.engine.devices import as_mesh, everywhere, part, replicate
+from fedjax_fair.engine.first_draw import drawer
 from fedjax_fair.engine.fit import check_fit, check_other, check_parameters, of_this_form
+from fedjax_fair.engine.forward import widest
 from fedjax_fair.engine.memory import broadcaster, check_memory, first_memory
 from fedjax_fair.engine.personal import FineTune, judged_alone, names_of, owners
 from fedjax_fair.engine.restarts import check_local
@@ -31,6 +33,7 @@ from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.models import Model, as_model, losses
 from fedjax_fair.models.client_metrics import Whole
 from fedjax_fair.models.metric import as_metric
+from fedjax_fair.models.rewriting import slow_parts
 from fedjax_fair.robustness.availability import Available, PerClient, always
 from fedjax_fair.robustness.faults import Fault, check_faults
 from fedjax_fair.selectors import uniform
@@ -106,8 +109,9 @@ def simulation(
         and where the model has dense layers only and more than 2^15 entries, but at most 1 MB; else one after
         another where it has convolutions or the clients' sizes differ much (vmapped clients all wait for the
         largest); else as many as have models of 256 kB together.
-      eval_batch: examples per forward pass wherever all clients share a model; by default 512, or 4,096 for a model
-        of vectors and matrices below 2^15 entries, whose products are shorter than the loop around them.
+      eval_batch: examples per forward pass wherever all clients share a model; by default 4,096 for a model of
+        vectors and matrices below 2^15 entries, whose products are shorter than the loop around them, else 512 at
+        most: on a CPU as many as keep the largest array of a pass below 4 MB, but at least 16.
       precision: of the models' matrix products where the hardware has a choice: "highest" is float32, "high"
         and "default" are faster and coarser (TF32 or bfloat16 on a GPU or TPU; a CPU knows only float32). The
         rule and the server always compute in the highest.
@@ -130,9 +134,10 @@ def simulation(
     check_choice("precision", precision, get_args(Precision))
     train, local_loss = local_work(net, method, trainer, loss)
     example, shapes = shapes_of(net, data)
-    eval_batch = choose_eval_batch(eval_batch, shapes)
     metric = check_fit(net, shapes, data, loss, metric)
     kind = as_metric(metric, loss)[0] if kind is None else kind
+    say(slow_parts(net, shapes, example))
+    eval_batch = choose_eval_batch(eval_batch, shapes, lambda: widest(net, shapes, example))
     check_objective(local_loss, within(train), shapes, data.sizes)
     check_local(within(train), shapes, data.sizes)
     if method.memory is None:
@@ -208,11 +213,12 @@ def initializer(
     mesh: Mesh | None,
 ) -> Callable[[Key], SimState]:
     """``key -> the state before the first round``; ``example`` is one example's shape."""
+    draw = drawer(net, example)
 
     def init(key: Key, data: FederatedData = data) -> SimState:
         model_key, rule_key, selector_key, run_key = jax.random.split(key, 4)
         sizes = data.train.size.astype(jnp.result_type(float))
-        params = net.init(model_key, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), example))
+        params = draw(model_key)
         start = SimState(
             round=jnp.zeros((), jnp.int32),
             key=run_key,

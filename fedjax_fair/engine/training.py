@@ -20,6 +20,7 @@ from fedjax_fair.local.objectives import LocalLoss, erm
 from fedjax_fair.local.remembering import within
 from fedjax_fair.local.sgd import LocalSGD, local_sgd
 from fedjax_fair.models import Model
+from fedjax_fair.models.rewriting import fast
 from fedjax_fair.types import Batch, Client, Key, LossFn, Memory, Method, Params, Trace, Train, message_of
 
 
@@ -192,7 +193,9 @@ def local_work(net: Model, method: Method, trainer: Any, loss: PerExample) -> tu
     if method.objective is not None:
         objective = method.objective(objective)
 
+    apply = fast(net).apply
+
     def of_examples(params: Params, batch: Batch) -> Array:
-        return loss(net.apply(params, batch.x, batch.key), batch.y)
+        return loss(apply(params, batch.x, batch.key), batch.y)
 
     return train, LocalLoss(of_examples, objective)

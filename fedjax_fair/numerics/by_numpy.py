@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
+from fedjax_fair.numerics.bound import bind
 from fedjax_fair.numerics.numpy_operations import OPERATIONS, wider
 
 
@@ -90,12 +91,7 @@ def _step(step: Any, values: list[Any]) -> list[Any]:
 
 def _by_jax(step: Any, values: list[Any]) -> list[Any]:
     given = [jnp.asarray(value, _type_of(atom)) for value, atom in zip(values, step.invars)]
-    settings = step.primitive.get_bind_params(step.params)
-    if isinstance(settings, tuple):  # before JAX 0.10.2, with the functions beside them
-        functions, settings = settings
-        given = [*functions, *given]
-    made = step.primitive.bind(*given, **settings)
-    return [_wide(value) for value in (made if step.primitive.multiple_results else [made])]
+    return [_wide(value) for value in bind(step, given)]
 
 
 def _scan(values: list[Any], *, jaxpr: Any, length: int, reverse: bool, **settings: Any) -> list[Any]:

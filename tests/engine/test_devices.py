@@ -21,7 +21,7 @@ import fedjax_fair as ff
 
 RULES = ("fedavg", "fedmaba", "aaggff_d", "fedmgda_plus")
 
-CASES = 3 * len(RULES) + 7
+CASES = 3 * len(RULES) + 8
 
 PROGRAM = """
 import sys; sys.path[:0] = [{tests!r}, {tests!r} + '/engine']

@@ -113,7 +113,7 @@ def test_windows_are_for_shallow_kernels():
     assert widest(2, 5, 5, 12) == (1, 16)
     assert widest(2, 5, 5, 13) == (8, 4)  # 65 entries a row: fewer products
     assert widest(2, 3, 3, 3) == (1, 16)
-    assert widest(2, 3, 3, 4) == (1, 4)  # 1.8 times the multiplications
+    assert widest(2, 3, 3, 4) == (1, 12)  # 1.8 times the multiplications: all rows of the kernel side by side
     assert widest(2, 1, 1, 3) == (1, 4)  # four times
     assert widest(2, 7, 7, DEEP // 7) == (1, 16)
     assert widest(50, 5, 5, 3, side=32) == (2, 16)

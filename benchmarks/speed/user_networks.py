@@ -1,0 +1,121 @@
+"""CPU seconds of a round of networks as a user writes them in flax, beside the stock one and a PyTorch loop."""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+import numpy as np
+import optax
+
+import fedjax_fair as ff
+from benchmarks.speed import common, runner
+
+CLIENTS, COHORT, BATCH = 20, 10, 50
+
+
+class CNN(nn.Module):
+    """The stock CNN's network."""
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        for width in (32, 64):
+            x = nn.max_pool(nn.relu(nn.Conv(width, (5, 5), padding="VALID")(x)), (2, 2), (2, 2))
+        return nn.Dense(10)(nn.relu(nn.Dense(512)(x.reshape(x.shape[0], -1))))
+
+
+class Block(nn.Module):
+    width: int
+    stride: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        y = nn.Conv(self.width, (3, 3), self.stride, use_bias=False)(x)
+        y = nn.Conv(self.width, (3, 3), use_bias=False)(nn.relu(nn.GroupNorm(4)(y)))
+        if x.shape != y.shape:
+            x = nn.GroupNorm(4)(nn.Conv(self.width, (1, 1), self.stride, use_bias=False)(x))
+        return nn.relu(x + nn.GroupNorm(4)(y))
+
+
+class ResNet(nn.Module):
+    """ResNet-18 with group normalisation."""
+
+    width: int = 8
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = nn.relu(nn.GroupNorm(4)(nn.Conv(self.width, (3, 3), use_bias=False)(x)))
+        for stage in range(4):
+            for stride in (2 if stage else 1, 1):
+                x = Block(self.width * 2**stage, stride)(x)
+        return nn.Dense(10)(x.mean((1, 2)))
+
+
+def federation(examples: int) -> ff.FederatedData:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((CLIENTS, examples, 32, 32, 3), np.float32)
+    return common.equal_federation(x, rng.integers(0, 10, (CLIENTS, examples)))
+
+
+def ours(net: object, data: ff.FederatedData) -> Callable[[], float]:
+    """Plays a round and says what it took."""
+    trainer = ff.local_sgd(optax.sgd(0.05), batch_size=BATCH)
+    parts = {"aggregator": ff.fedavg(), "selector": ff.uniform(COHORT), "trainer": trainer, "evaluate": ("train",)}
+    sim = ff.simulation(net, data, **parts)
+    play, state = common.rounds_of(sim, 1), sim.init(jax.random.key(0))
+    play(state)
+
+    def cpu() -> float:
+        begin = time.process_time()
+        play(state)
+        return time.process_time() - begin
+
+    return cpu
+
+
+def torch_loop(network: str, examples: int) -> Callable[[], float]:
+    """The same by a process of PyTorch on one thread."""
+    opponent = runner.OPPONENTS["torch_loop"]
+    if error := runner.install(opponent):
+        raise SystemExit(error)
+    script = runner.HERE / "opponents" / "torch_user_networks.py"
+    command = [str(runner.interpreter(opponent)), str(script), network, str(examples * COHORT // BATCH)]
+    return lambda: runner.run_json(command)["cpu_s"]
+
+
+def main() -> None:
+    """All in turn, ``--repeats`` times; medians."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--examples", type=int, default=400, help="of each client")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=None)
+    args = parser.parse_args()
+    data = federation(args.examples)
+    programs = {
+        "the stock CNN": ours(ff.models.cnn(), data),
+        "its network of nn.Conv": ours(CNN(), data),
+        "its network in PyTorch": torch_loop("cnn", args.examples),
+        "ResNet-18-GN of nn.Conv": ours(ResNet(), data),
+        "ResNet-18-GN in PyTorch": torch_loop("resnet", args.examples),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in programs}
+    for _ in range(args.repeats):
+        for name, program in programs.items():
+            taken[name].append(program())
+    rows = [[name, common.spread(times, 1)] for name, times in taken.items()]
+    middle = {name: statistics.median(times) for name, times in taken.items()}
+    print({name: round(value, 3) for name, value in middle.items()})
+    notes = (
+        f"A round of {COHORT} clients of {args.examples} images of 32 x 32 x 3, batches of {BATCH}. "
+        f"Median [lowest – highest] of {args.repeats}, in turn. PyTorch has one thread."
+    )
+    path = common.folder(args.out)
+    tables = [(("", "CPU s"), rows)]
+    common.write(path, "user_networks", "Networks of a user's own", notes, tables, taken)
+
+
+if __name__ == "__main__":
+    main()
