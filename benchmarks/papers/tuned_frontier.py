@@ -1,4 +1,6 @@
-"""Is any rule fairer than tuned FedAvg? Eighteen rules with twelve settings each on Fashion-MNIST, paired.
+"""Is any rule fairer than tuned FedAvg? Rules with twelve settings each on Fashion-MNIST, paired.
+
+Eight classical rules are the study ``tuned-frontier``, ten later ones ``tuned-shelf``.
 
 100 clients of two labels, 10 a round, logistic regression, one local epoch in batches of 50, as in the study
 ``frontier``; there every rule has its default settings and FedAvg's rate. Here each gets the same budget: the grid
@@ -7,7 +9,7 @@ clients is chosen, over five replicates (partition and training seed), and quote
 evaluations.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,9 @@ RULES: dict[str, Callable[..., Aggregator | Method]] = {
     "propfair": lambda M: ff.propfair(M=M, weighting="uniform"),
     "fedmaba": lambda alpha, eta_b: ff.fedmaba(alpha=alpha, eta_b=eta_b),
     "fedeba": lambda tau: ff.fedeba(tau=tau),
+}
+SHELF: dict[str, Callable[..., Aggregator | Method]] = {
+    "fedavg": RULES["fedavg"],
     "fedeba_plus": lambda tau, alpha: ff.fedeba_plus(tau=tau, alpha=alpha),
     "superquantile": lambda theta: ff.superquantile(theta=theta),
     "gifair": lambda coeff: ff.gifair(coeff=coeff),
@@ -44,10 +49,10 @@ RULES: dict[str, Callable[..., Aggregator | Method]] = {
 }
 
 
-def grids(points: int) -> dict[str, dict[str, list[Any]]]:
+def grids(rules: Iterable[str], points: int) -> dict[str, dict[str, list[Any]]]:
     """Per rule its papers' grid and as many learning rates as make ``points`` settings."""
     found: dict[str, dict[str, list[Any]]] = {}
-    for rule in RULES:
+    for rule in rules:
         own = {f"{rule}_lr" if name == "lr" else name: list(v) for name, v in GRIDS.get(rule, {}).items()}
         tried = 1
         for values in own.values():
@@ -74,26 +79,35 @@ def federation(seed: int) -> ff.FederatedData:
 
 
 def run(quick: bool, out: Path) -> None:
-    """Tune and compare; an interrupted study goes on. The quick form has few rounds and three rules."""
+    """The classical rules. The quick form has few rounds and three rules."""
+    tuned("tuned-frontier", RULES, ("fedavg", "qfedavg", "afl"), quick, out)
+
+
+def shelf(quick: bool, out: Path) -> None:
+    """The later ones."""
+    tuned("tuned-shelf", SHELF, ("fedavg", "superquantile", "gifair"), quick, out)
+
+
+def tuned(study: str, rules: dict[str, Callable[..., Any]], few: tuple[str, ...], quick: bool, out: Path) -> None:
+    """Tune and compare; an interrupted study goes on. The quick form has few rounds and few rules."""
     replicates, rounds, points = (2, 20, 4) if quick else (5, 500, POINTS)
-    names = ["fedavg", "qfedavg", "afl"] if quick else list(RULES)
-    tune = {name: grid for name, grid in grids(points).items() if name in names}
+    names = few if quick else tuple(rules)
     found = ff.compare(
-        {name: RULES[name] for name in names},
+        {name: rules[name] for name in names},
         build,
         federation=federation,
         replicates=replicates,
         rounds=rounds,
-        tune=tune,
+        tune=grids(names, points),
         choose="worst10",
         last=10,
-        checkpoint=out / "tuned-frontier.parts",
+        checkpoint=out / f"{study}.parts",
         every=max(1, rounds // 2),
     )
-    plot.save(plot.paired_frontier(found.differences(), found.baseline), out / "tuned-frontier.png")
+    plot.save(plot.paired_frontier(found.differences(), found.baseline), out / f"{study}.png")
     settings = {"quick": quick, "seeds": replicates, "rounds": rounds}
-    header = about(f"fedjax-fair reproduce tuned-frontier{' --quick' if quick else ''}")
-    write_atomically(out / "tuned-frontier.json", to_json({**header, **settings, **found.to_json()}, indent=1))
-    text = f"```\n{found.table()}\n```\n\n![Paired differences](tuned-frontier.png)\n"
-    write_atomically(out / "tuned-frontier.md", text)
+    header = about(f"fedjax-fair reproduce {study}{' --quick' if quick else ''}")
+    write_atomically(out / f"{study}.json", to_json({**header, **settings, **found.to_json()}, indent=1))
+    text = f"```\n{found.table()}\n```\n\n![Paired differences]({study}.png)\n"
+    write_atomically(out / f"{study}.md", text)
     print(text)
