@@ -21,6 +21,7 @@ from fedjax_fair.engine.failures import drop_coefficients, drop_failures, finite
 from fedjax_fair.engine.memory import written
 from fedjax_fair.engine.signals import gram
 from fedjax_fair.engine.training import Carried, Sent, no_sum, weighted_sum
+from fedjax_fair.numerics.solvers import scatter
 from fedjax_fair.robustness.faults import Fault, misreport, misreport_losses
 from fedjax_fair.types import Key, Losses, Memory, Params, Report, SimState, State, message_of
 
@@ -88,7 +89,7 @@ def train_and_weigh(
     ``report`` is what is known before training; the keys are those of training, of the rule, of the faults and of
     the absences.
     """
-    cohort, mesh = parts.selector.cohort, parts.mesh
+    cohort, mesh, there = parts.selector.cohort, parts.mesh, report.active
 
     def judge(report: Report) -> tuple[Report, Array, State]:
         coef, memory = check_weights(parts.weigh(state.aggregator, report, weigh), cohort, state.aggregator)
@@ -104,7 +105,9 @@ def train_and_weigh(
         report, updates, arrived = after_training(report, sent, parts.faults, fault, mesh)
         report, coef, after = judge(drop_failures(report, parts.reads, arrived))
         if parts.revise is not None:
-            ask = losses_of(parts, state, data, fault, present)
+            nobody = jnp.zeros((parts.n_clients,), bool)
+            failed = scatter(nobody, report.ids, there & ~report.active, there)
+            ask = losses_of(parts, state, data, failed, fault, present)
             second = parts.revise(after, coef, report, jax.random.fold_in(weigh, 1), ask)
             coef, after = check_weights(second, cohort, after, "revise")
             report, coef = drop_coefficients(report, coef)
@@ -121,14 +124,19 @@ def train_and_weigh(
     return Trained(*weigh_first(report, judge, train_and_add, state.aggregator, state.params), None)
 
 
-def losses_of(parts: Components, state: SimState, data: FederatedData, fault: Key, present: Key) -> Losses:
-    """What a rule's second look may ask of clients: the losses of the model w + update, as they report them."""
+def losses_of(
+    parts: Components, state: SimState, data: FederatedData, failed: Array, fault: Key, present: Key
+) -> Losses:
+    """What a rule's second look may ask of clients: the losses of the model w + update, as they report them.
+
+    Who ``failed`` in this round, bool[N], does not answer.
+    """
 
     def losses(update: Params, ids: Array) -> Array:
         params = jax.tree.map(lambda w, u: w + u.astype(w.dtype), state.params, update)
         found = parts.received_loss(state._replace(params=params), data, ids)
         heard = misreport_losses(found, ids, parts.faults, fault, params)
-        return jnp.where(parts.available(present, state.round, ids), heard, jnp.nan)
+        return jnp.where(parts.available(present, state.round, ids) & ~failed[ids], heard, jnp.nan)
 
     return losses
 

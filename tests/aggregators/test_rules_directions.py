@@ -137,7 +137,7 @@ WRONG = {
     "sampling must be one of": lambda: ff.drfa(sampling="uniform"),
     "threshold must be": lambda: ff.fedheal(1.5),
     "beta must be in [0, 1], got 2": lambda: ff.fedheal(0.3, 2),
-    "alpha must be in [0, 1], got 2": lambda: ff.fedeba_plus(alpha=2),
+    "alpha must be in [0, 1), got 2": lambda: ff.fedeba_plus(alpha=2),
     "theta must be in [0, 90], got 91": lambda: ff.fedeba_plus(theta=91),
     "iterations must be at least 1, got 0": lambda: ff.fedlf(iterations=0),
 }
