@@ -20,7 +20,7 @@ class FedHEALMemory(NamedTuple):
     """What the server knows of each client."""
 
     rounds: Array  # i32[N], in which it took part
-    rises: Params  # every leaf [N, ...], the share of them in which the parameter did not rise
+    falls: Params  # every leaf [N, ...], the share of them in which the parameter did not rise
     weight: Array  # f[N], a
     change: Array  # f[N], delta
     distance: Array  # f[N], of its last update
@@ -64,9 +64,9 @@ def fedheal(threshold: Array | float = 0.3, beta: Array | float = 0.4) -> Method
     def transform(n_clients: int, cohort: int) -> Transform:
         def start(params: Params) -> FedHEALMemory:
             check_room("fedheal", f"a model of {n_clients} clients", n_clients, params, "take fewer clients")
-            rises = jax.tree.map(lambda p: jnp.zeros((n_clients, *jnp.shape(p)), jnp.result_type(p)), params)
+            falls = jax.tree.map(lambda p: jnp.zeros((n_clients, *jnp.shape(p)), jnp.result_type(p)), params)
             zeros = jnp.zeros((n_clients,))
-            return FedHEALMemory(jnp.zeros((n_clients,), jnp.int32), rises, zeros + 1 / cohort, zeros, zeros)
+            return FedHEALMemory(jnp.zeros((n_clients,), jnp.int32), falls, zeros + 1 / cohort, zeros, zeros)
 
         def update(
             g: Params, memory: FedHEALMemory, params: Params = None, *, report: Report, **_: object
@@ -75,16 +75,16 @@ def fedheal(threshold: Array | float = 0.3, beta: Array | float = 0.4) -> Method
             ids, seen = report.ids, report.active
             rounds = memory.rounds[ids]
 
-            def masked(update: Array, rises: Array) -> Array:
-                mine, t = rises[ids], _along(rounds, update)
+            def masked(update: Array, falls: Array) -> Array:
+                mine, t = falls[ids], _along(rounds, update)
                 same = jnp.where(update <= 0, mine, 1 - mine)
                 return (t == 0) | (same > jnp.asarray(threshold, mine.dtype))
 
-            def renewed(update: Array, rises: Array) -> Array:
-                mine, t = rises[ids], _along(rounds, update).astype(rises.dtype)
-                return scatter(rises, ids, (mine * t + (update <= 0).astype(t.dtype)) / (t + 1), seen)
+            def renewed(update: Array, falls: Array) -> Array:
+                mine, t = falls[ids], _along(rounds, update).astype(falls.dtype)
+                return scatter(falls, ids, (mine * t + (update <= 0).astype(t.dtype)) / (t + 1), seen)
 
-            kept = jax.tree.map(masked, report.updates, memory.rises)
+            kept = jax.tree.map(masked, report.updates, memory.falls)
             moves = jax.tree.map(lambda u, mask: jnp.where(mask, u, 0), report.updates, kept)
             lengths = [jnp.sqrt((m.reshape(m.shape[0], -1) ** 2).sum(1)) for m in jax.tree.leaves(moves)]
             distance = jnp.stack(lengths).sum(0)
@@ -103,7 +103,7 @@ def fedheal(threshold: Array | float = 0.3, beta: Array | float = 0.4) -> Method
             step = jax.tree.map(average, moves, kept)
             after = FedHEALMemory(
                 scatter(memory.rounds, ids, rounds + 1, seen),
-                jax.tree.map(renewed, report.updates, memory.rises),
+                jax.tree.map(renewed, report.updates, memory.falls),
                 scatter(memory.weight, ids, weight, seen),
                 scatter(memory.change, ids, change, seen),
                 distances,

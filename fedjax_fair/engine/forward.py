@@ -1,6 +1,6 @@
 """A model's forward pass, traced but not computed: the form of its outputs, and the operations in it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -27,17 +27,22 @@ class Forward(NamedTuple):
 def forward(net: Model, params: Params, x: Any) -> Forward:
     """A model in evaluation, for parameters and inputs ``x`` [B, ...] given by their shapes."""
     two = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape[1:]), leaf.dtype), x)
+    return _seen(_traced, net, params, two)
+
+
+def _seen(look: Callable[[Model, Params, Any], Any], net: Model, params: Params, x: Any) -> Any:
+    """``look(net, params, x)``, once for a stock model and inputs of a form."""
     if not is_stock(net):
-        return _traced(net, params, two)
-    leaves, tree = jax.tree.flatten((params, two))
-    return _of_stock(net.apply.module, tree, *((leaf.shape, leaf.dtype) for leaf in leaves))  # type: ignore
+        return look(net, params, x)
+    leaves, tree = jax.tree.flatten((params, x))
+    return _of_stock(look, net.apply.module, tree, *((leaf.shape, leaf.dtype) for leaf in leaves))  # type: ignore
 
 
-@lru_cache(maxsize=64)
-def _of_stock(module: Any, tree: Any, *leaves: Any) -> Forward:
+@lru_cache(maxsize=128)
+def _of_stock(look: Callable[..., Any], module: Any, tree: Any, *leaves: Any) -> Any:
     """Equal modules have equal programs, which a user's, reading what may change, need not have."""
     params, x = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
-    return _traced(from_linen(module), params, x)
+    return look(from_linen(module), params, x)
 
 
 def _traced(net: Model, params: Params, x: Any) -> Forward:
@@ -47,16 +52,7 @@ def _traced(net: Model, params: Params, x: Any) -> Forward:
 
 def widest(net: Model, params: Params, x: Any) -> float:
     """Bytes that the largest array of a model's evaluation takes for every example."""
-    if not is_stock(net):
-        return _widest(fast(net), params, x)
-    leaves, tree = jax.tree.flatten((params, x))
-    return _widest_of_stock(net.apply.module, tree, *((leaf.shape, leaf.dtype) for leaf in leaves))  # type: ignore
-
-
-@lru_cache(maxsize=64)
-def _widest_of_stock(module: Any, tree: Any, *leaves: Any) -> float:
-    params, x = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
-    return _widest(from_linen(module), params, x)
+    return _seen(_widest, fast(net), params, x)
 
 
 def _widest(net: Model, params: Params, x: Any) -> float:

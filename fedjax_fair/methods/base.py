@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from fedjax_fair.types import Aggregator, Memory, Method, as_method
+import jax
+import jax.numpy as jnp
+
+from fedjax_fair.types import Aggregator, Memory, Method, Params, as_method
 
 
 def around(
@@ -30,3 +33,8 @@ def around(
     before = method.local
     inside = local if before is None else lambda trainer: local(before(trainer))
     return method._replace(memory=memory, local=inside)
+
+
+def zeros(params: Params) -> Params:
+    """A model's form, in zeros."""
+    return jax.tree.map(jnp.zeros_like, params)

@@ -8,6 +8,7 @@ from jax import Array
 
 from fedjax_fair.checks import check_choice, check_range
 from fedjax_fair.local.remembering import Around, Finish, need_local_sgd
+from fedjax_fair.methods.base import zeros
 from fedjax_fair.numerics.solvers import as_floats, masked_mean, normalize, project_simplex, uniform_over
 from fedjax_fair.selectors import uniform
 from fedjax_fair.selectors.by_mixture import by_mixture, inclusion
@@ -108,7 +109,7 @@ def drfa(lr: Array | float = 0.001, sampling: Literal["mixture", "selector"] = "
     return Method(
         Aggregator(init, weigh),
         local=_with_snapshot,
-        memory=Memory(init=lambda params: (), message=_zeros, broadcast=lambda state: state.share),
+        memory=Memory(init=lambda params: (), message=zeros, broadcast=lambda state: state.share),
         revise=revise,
         selector=_drawn_by_mixture if sampling == "mixture" else None,
     )
@@ -138,7 +139,3 @@ def _with_snapshot(trainer: Any) -> Around:
         return loss, params, finish
 
     return Around(need_local_sgd(trainer, "drfa")._replace(snapshot=at), plan)
-
-
-def _zeros(params: Params) -> Params:
-    return jax.tree.map(jnp.zeros_like, params)

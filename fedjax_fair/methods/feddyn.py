@@ -10,7 +10,7 @@ from jax import Array
 from fedjax_fair.aggregators.fedavg import fedavg
 from fedjax_fair.checks import check_range
 from fedjax_fair.local.remembering import Around, Finish, plus, squared_distance
-from fedjax_fair.methods.base import around
+from fedjax_fair.methods.base import around, zeros
 from fedjax_fair.numerics.batch_sum import over_clients
 from fedjax_fair.types import (
     Aggregator,
@@ -83,8 +83,3 @@ def feddyn(alpha: Array | float = 0.01, aggregator: Aggregator | Method | None =
     base = fedavg("uniform") if aggregator is None else aggregator
     made = around("feddyn", base, Memory(init=zeros), local, own_server=True)
     return made._replace(transform=transform)
-
-
-def zeros(params: Params) -> Params:
-    """No moves."""
-    return jax.tree.map(jnp.zeros_like, params)

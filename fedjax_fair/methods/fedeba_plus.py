@@ -11,6 +11,7 @@ from fedjax_fair.aggregators.fedeba import fedeba
 from fedjax_fair.aggregators.fedmdfg import towards_equal
 from fedjax_fair.checks import check_range
 from fedjax_fair.local.remembering import Around, Finish, changed, inner, need_local_sgd
+from fedjax_fair.methods.base import zeros
 from fedjax_fair.numerics.batch_sum import over_clients
 from fedjax_fair.types import Client, LossFn, Memory, Method, Params, Report, Trace, Transform
 
@@ -67,7 +68,7 @@ def fedeba_plus(
         del n_clients, cohort
 
         def start(params: Params) -> FedEBAPlusState:
-            return FedEBAPlusState(jax.tree.map(jnp.zeros_like, params), jnp.zeros(()))
+            return FedEBAPlusState(zeros(params), jnp.zeros(()))
 
         def update(
             updates: Params,

@@ -8,7 +8,7 @@ import optax
 
 from fedjax_fair.aggregators.fedavg import fedavg
 from fedjax_fair.local.remembering import Around, Finish, full_gradient, inner, need_local_sgd, plus
-from fedjax_fair.methods.base import around
+from fedjax_fair.methods.base import around, zeros
 from fedjax_fair.numerics.batch_sum import over_clients
 from fedjax_fair.types import (
     Aggregator,
@@ -96,8 +96,3 @@ def scaffold(option: Literal[1, 2] = 2, aggregator: Aggregator | Method | None =
 
     memory = Memory(init=zeros, message=zeros, broadcast=lambda state: state[0])
     return around("scaffold", base, memory, local)._replace(transform=transform)
-
-
-def zeros(params: Params) -> Params:
-    """A control variate before the first round."""
-    return jax.tree.map(jnp.zeros_like, params)
