@@ -61,58 +61,61 @@ def fedheal(threshold: Array | float = 0.3, beta: Array | float = 0.4) -> Method
     check_range("threshold", threshold, -math.inf, 1)
     check_range("beta", beta, 0, 1)
 
-    def transform(n_clients: int, cohort: int) -> Transform:
-        def start(params: Params) -> FedHEALMemory:
-            check_room("fedheal", f"a model of {n_clients} clients", n_clients, params, "take fewer clients")
-            falls = jax.tree.map(lambda p: jnp.zeros((n_clients, *jnp.shape(p)), jnp.result_type(p)), params)
-            zeros = jnp.zeros((n_clients,))
-            return FedHEALMemory(jnp.zeros((n_clients,), jnp.int32), falls, zeros + 1 / cohort, zeros, zeros)
+    return Method(fedavg("uniform"), transform=lambda n, m: consistent(n, m, threshold, beta))
 
-        def update(
-            g: Params, memory: FedHEALMemory, params: Params = None, *, report: Report, **_: object
-        ) -> tuple[Params, FedHEALMemory]:
-            del params
-            ids, seen = report.ids, report.active
-            rounds = memory.rounds[ids]
 
-            def masked(update: Array, falls: Array) -> Array:
-                mine, t = falls[ids], _along(rounds, update)
-                same = jnp.where(update <= 0, mine, 1 - mine)
-                return (t == 0) | (same > jnp.asarray(threshold, mine.dtype))
+def consistent(n_clients: int, cohort: int, threshold: Array | float, beta: Array | float) -> Transform:
+    """FedHEAL's step in the place of the aggregate, given N and the slots of a round."""
 
-            def renewed(update: Array, falls: Array) -> Array:
-                mine, t = falls[ids], _along(rounds, update).astype(falls.dtype)
-                return scatter(falls, ids, (mine * t + (update <= 0).astype(t.dtype)) / (t + 1), seen)
+    def start(params: Params) -> FedHEALMemory:
+        check_room("fedheal", f"a model of {n_clients} clients", n_clients, params, "take fewer clients")
+        falls = jax.tree.map(lambda p: jnp.zeros((n_clients, *jnp.shape(p)), jnp.result_type(p)), params)
+        zeros = jnp.zeros((n_clients,))
+        return FedHEALMemory(jnp.zeros((n_clients,), jnp.int32), falls, zeros + 1 / cohort, zeros, zeros)
 
-            kept = jax.tree.map(masked, report.updates, memory.falls)
-            moves = jax.tree.map(lambda u, mask: jnp.where(mask, u, 0), report.updates, kept)
-            lengths = [jnp.sqrt((m.reshape(m.shape[0], -1) ** 2).sum(1)) for m in jax.tree.leaves(moves)]
-            distance = jnp.stack(lengths).sum(0)
-            distances = scatter(memory.distance, ids, distance.astype(memory.distance.dtype), seen)
-            total = distances.sum()
-            share = distances[ids] / jnp.where(total > 0, total, 1)
-            change = (1 - beta) * memory.change[ids] + beta * share
-            weight = memory.weight[ids] + change
-            a = normalize(weight, seen)
+    def update(
+        g: Params, memory: FedHEALMemory, params: Params = None, *, report: Report, **_: object
+    ) -> tuple[Params, FedHEALMemory]:
+        del params
+        ids, seen = report.ids, report.active
+        rounds = memory.rounds[ids]
 
-            def average(moves: Array, mask: Array) -> Array:
-                counted = jnp.where(mask, _along(a, moves).astype(moves.dtype), 0)
-                whole = over_clients(counted)
-                return over_clients(counted * moves) / jnp.where(whole > 0, whole, 1)
+        def masked(update: Array, falls: Array) -> Array:
+            mine, t = falls[ids], _along(rounds, update)
+            same = jnp.where(update <= 0, mine, 1 - mine)
+            return (t == 0) | (same > jnp.asarray(threshold, mine.dtype))
 
-            step = jax.tree.map(average, moves, kept)
-            after = FedHEALMemory(
-                scatter(memory.rounds, ids, rounds + 1, seen),
-                jax.tree.map(renewed, report.updates, memory.falls),
-                scatter(memory.weight, ids, weight, seen),
-                scatter(memory.change, ids, change, seen),
-                distances,
-            )
-            return jax.tree.map(lambda s, old: -s.astype(old.dtype), step, g), after
+        def renewed(update: Array, falls: Array) -> Array:
+            mine, t = falls[ids], _along(rounds, update).astype(falls.dtype)
+            return scatter(falls, ids, (mine * t + (update <= 0).astype(t.dtype)) / (t + 1), seen)
 
-        return optax.GradientTransformationExtraArgs(start, update)
+        kept = jax.tree.map(masked, report.updates, memory.falls)
+        moves = jax.tree.map(lambda u, mask: jnp.where(mask, u, 0), report.updates, kept)
+        lengths = [jnp.sqrt((m.reshape(m.shape[0], -1) ** 2).sum(1)) for m in jax.tree.leaves(moves)]
+        distance = jnp.stack(lengths).sum(0)
+        distances = scatter(memory.distance, ids, distance.astype(memory.distance.dtype), seen)
+        total = distances.sum()
+        share = distances[ids] / jnp.where(total > 0, total, 1)
+        change = (1 - beta) * memory.change[ids] + beta * share
+        weight = memory.weight[ids] + change
+        a = normalize(weight, seen)
 
-    return Method(fedavg("uniform"), transform=transform)
+        def average(moves: Array, mask: Array) -> Array:
+            counted = jnp.where(mask, _along(a, moves).astype(moves.dtype), 0)
+            whole = over_clients(counted)
+            return over_clients(counted * moves) / jnp.where(whole > 0, whole, 1)
+
+        step = jax.tree.map(average, moves, kept)
+        after = FedHEALMemory(
+            scatter(memory.rounds, ids, rounds + 1, seen),
+            jax.tree.map(renewed, report.updates, memory.falls),
+            scatter(memory.weight, ids, weight, seen),
+            scatter(memory.change, ids, change, seen),
+            distances,
+        )
+        return jax.tree.map(lambda s, old: -s.astype(old.dtype), step, g), after
+
+    return optax.GradientTransformationExtraArgs(start, update)
 
 
 def _along(values: Array, like: Array) -> Array:

@@ -73,23 +73,6 @@ def gifair(
             raise ValueError(f"groups must hold one number for each of {n_clients} clients, got {len(members)}")
         return GIFAIRState(jnp.zeros_like(sizes), jnp.zeros(sizes.shape, jnp.int32), sizes / sizes.sum())
 
-    def extra(state: GIFAIRState, ids: Array) -> Array:
-        """lambda r_k of these clients, f[K], for groups divided by their size."""
-        heard = state.heard > 0
-        if members is None:
-            above = jnp.sign(state.loss[ids][:, None] - state.loss[None, :])
-            r = jnp.where(heard[None, :] & heard[ids][:, None], above, 0).sum(1)
-            room = state.p.min() / max(state.p.shape[0] - 1, 1)
-            return coeff * room * r
-        count, of = int(members.max()) + 1, jnp.asarray(members, jnp.int32)
-        size = jnp.asarray(np.bincount(members), state.loss.dtype)
-        known = jax.ops.segment_sum(heard.astype(state.loss.dtype), of, count)
-        mean = jax.ops.segment_sum(jnp.where(heard, state.loss, 0), of, count) / jnp.maximum(known, 1)
-        both = (known[:, None] > 0) & (known[None, :] > 0)
-        r = jnp.where(both, jnp.sign(mean[:, None] - mean[None, :]), 0).sum(1)
-        room = (state.p * size[of]).min() / (count - 1)
-        return coeff * room * (r / size)[of[ids]]
-
     def weigh(state: GIFAIRState, report: Report, key: Key) -> tuple[Array, GIFAIRState]:
         del key
         seen = report.active
@@ -100,15 +83,35 @@ def gifair(
         )
         if reading == "rate":
             return uniform_over(seen, loss.dtype), state
-        return normalize(jnp.maximum(state.p[report.ids] + extra(state, report.ids), 0), seen), state
+        return normalize(
+            jnp.maximum(state.p[report.ids] + _extra(state, report.ids, coeff, members), 0), seen
+        ), state
 
     def factors(state: GIFAIRState) -> Array:
-        return 1 + extra(state, jnp.arange(state.p.shape[0])) / state.p
+        return 1 + _extra(state, jnp.arange(state.p.shape[0]), coeff, members) / state.p
 
     rule = Aggregator(init, weigh)
     if reading == "weights":
         return rule
     return Method(rule, local=_scaled, memory=Memory(init=lambda params: (), broadcast=factors))
+
+
+def _extra(state: GIFAIRState, ids: Array, coeff: Array | float, members: np.ndarray | None) -> Array:
+    """lambda r_k of these clients, f[K], for groups divided by their size."""
+    heard = state.heard > 0
+    if members is None:
+        above = jnp.sign(state.loss[ids][:, None] - state.loss[None, :])
+        r = jnp.where(heard[None, :] & heard[ids][:, None], above, 0).sum(1)
+        room = state.p.min() / max(state.p.shape[0] - 1, 1)
+        return coeff * room * r
+    count, of = int(members.max()) + 1, jnp.asarray(members, jnp.int32)
+    size = jnp.asarray(np.bincount(members), state.loss.dtype)
+    known = jax.ops.segment_sum(heard.astype(state.loss.dtype), of, count)
+    mean = jax.ops.segment_sum(jnp.where(heard, state.loss, 0), of, count) / jnp.maximum(known, 1)
+    both = (known[:, None] > 0) & (known[None, :] > 0)
+    r = jnp.where(both, jnp.sign(mean[:, None] - mean[None, :]), 0).sum(1)
+    room = (state.p * size[of]).min() / (count - 1)
+    return coeff * room * (r / size)[of[ids]]
 
 
 def _scaled(trainer: Any) -> Around:
