@@ -30,8 +30,8 @@ class History(NamedTuple):
     """i32[T]: clients that were there and were sent the model, to train or to be asked for their loss by the
     selector. Models that a rule's second look sends are not in it."""
     evaluations: np.ndarray
-    """i32[T]: per-example losses that clients evaluated for the selector. What a rule reads (received losses, a second
-    look such as DRFA's) is not in it."""
+    """i32[T]: per-example losses that clients evaluated for the selector. What a rule reads (received losses, a
+    second look such as DRFA's) is not in it."""
     metric: Metric = ACCURACY
     """What the accuracies are: name, direction, unit and range, without the function."""
     examples: dict[str, np.ndarray] | None = None
