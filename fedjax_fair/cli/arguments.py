@@ -61,6 +61,11 @@ COMPARING = [
     _flag("references", bool, True, "Also train every client alone, and one client that has all examples."),
 ]
 """The flags that only compare has."""
+SHARING = [
+    _flag("workers", int | None, None, "Processes of this machine that share out the runs; needs Dask."),
+    _flag("scheduler", str | None, None, "The address of a Dask scheduler whose workers do, tcp://HOST:PORT."),
+]
+"""Of compare and sweep."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,11 +123,11 @@ def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
         tyro.conf.arg(help="What varies, as setting=value,value,...; all combinations are trained"),
     ]
     seeds = ("seeds", SEEDS, 3)
-    one = ("aggregator", one_type, "fedavg")
+    one, rules = ("aggregator", one_type, "fedavg"), ("algorithms", rules_type, DEFAULT_RULES)
     classes = {
         "run": experiment_class("Run", [one, seeds], RUN),
-        "compare": experiment_class("Compare", [("algorithms", rules_type, DEFAULT_RULES), *COMPARING], COMPARE),
-        "sweep": experiment_class("Sweep", [one, ("grid", grid_type, ()), seeds], SWEEP),
+        "compare": experiment_class("Compare", [rules, *COMPARING, *SHARING], COMPARE),
+        "sweep": experiment_class("Sweep", [one, ("grid", grid_type, ()), seeds, *SHARING], SWEEP),
     }
     defaults = {name: kind() for name, kind in classes.items()}
     if len(given) > 1 and given[0] in classes and given[1].endswith(".toml"):

@@ -20,7 +20,8 @@ from fedjax_fair.data.alike import equal
 from fedjax_fair.engine.joining import rule_of as rule_of_pair
 from fedjax_fair.registry.grids import GRIDS, rates
 from fedjax_fair.registry.plugins import blamed
-from fedjax_fair.results.compare import CRITERIA, compare
+from fedjax_fair.results.compare import compare
+from fedjax_fair.results.compare_plan import CRITERIA
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.folder import write, write_plots
 from fedjax_fair.types import Simulation
@@ -148,6 +149,8 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
         progress=shows_progress(experiment) and f"{len(contest.rules)} rules x {experiment.replicates} replicates",
         checkpoint=experiment.checkpoint,
         every=experiment.checkpoint_every,
+        workers=experiment.workers,
+        scheduler=experiment.scheduler,
     )
     write(folder, found.runs, header_of(contest.ground, contest.cohort, command), contest.ground.honest, found)
     finish(contest, folder, found, notes)

@@ -64,6 +64,8 @@ def train_grid(plan: Grid, folder: Path, command: list[str]) -> None:
         devices=experiment.devices,
         checkpoint=experiment.checkpoint,
         every=experiment.checkpoint_every,
+        workers=experiment.workers,
+        scheduler=experiment.scheduler,
     )
     write(folder, swept.runs, header_of(plan.ground, plan.cohort, command), plan.ground.honest)
     seconds = time.perf_counter() - start

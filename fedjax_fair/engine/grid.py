@@ -29,6 +29,16 @@ def values_of(name: str, values: Iterable[Any]) -> list[Any]:
     return [float(v) for v in found] if numbers and any(isinstance(v, float) for v in found) else found
 
 
+def floats_of(axes: Mapping[str, list[Any]]) -> tuple[str, ...]:
+    """The settings that are swept inside a program."""
+    return tuple(name for name, values in axes.items() if all(isinstance(v, float) for v in values))
+
+
+def points_of(axes: Mapping[str, list[Any]]) -> list[Point]:
+    """All combinations, the last name varying fastest."""
+    return [dict(zip(axes, combination)) for combination in itertools.product(*axes.values())]
+
+
 def check_names(build: Callable, axes: Mapping[str, list[Any]]) -> None:
     """Refuse a grid whose names are not the arguments of ``build``."""
     try:

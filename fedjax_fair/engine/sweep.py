@@ -1,9 +1,9 @@
 """Seeds and hyper-parameters in one compiled program."""
 
-import itertools
+import pickle
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +17,19 @@ from fedjax_fair.checks import check_count
 from fedjax_fair.data.alike import equal
 from fedjax_fair.engine import watch
 from fedjax_fair.engine.checkpoint import Keeper
+from fedjax_fair.engine.cluster import cluster_of, on_cluster
 from fedjax_fair.engine.devices import as_mesh
-from fedjax_fair.engine.grid import Point, check_names, extremes, groups, label, numbered, values_of
+from fedjax_fair.engine.grid import (
+    Point,
+    check_names,
+    extremes,
+    floats_of,
+    groups,
+    label,
+    numbered,
+    points_of,
+    values_of,
+)
 from fedjax_fair.engine.history import History, told
 from fedjax_fair.engine.program_run import keeper_of, train
 from fedjax_fair.engine.programs import Build, Program, check_data, program_of
@@ -57,6 +68,8 @@ def sweep(
     progress: bool | str | None = None,
     checkpoint: str | Path | None = None,
     every: int | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
 ) -> Sweep:
     """Play a simulation for every point of a grid and every seed.
 
@@ -88,6 +101,9 @@ def sweep(
         for each combination of the values that are no floats) has a folder of its own there, so that values added
         to such a setting are all that is trained. Other floats, seeds or rounds are another sweep, and refused.
       every: as in ``run``.
+      workers: processes of this machine that share out the programs and the seeds, as in ``ff.compare``. The runs
+        of a program and a seed stay together.
+      scheduler: the address of a Dask scheduler instead, as in ``ff.compare``.
 
     Raises:
       ValueError: a setting without values, seeds without any, and whatever ``build`` refuses: it is tried at the
@@ -97,40 +113,97 @@ def sweep(
     rounds = check_count("rounds", rounds)
     gap = min(check_count("eval_every", eval_every), rounds)
     chunk = check_keeping(checkpoint, every, gap, chunk)
-    keys, mesh = _keys(seeds), as_mesh(devices)
+    keys, mesh, cluster = _keys(seeds), as_mesh(devices), cluster_of(workers, scheduler)
     if not isinstance(grid, Mapping):
         raise ValueError(f"grid must map settings to their values, such as {{'alpha': [.1, .5]}}, got {grid!r}")
     if not callable(build):
         raise ValueError(f"build must be a function of the settings, got {type(build).__name__}")
+    if cluster is not None and mesh is not None:
+        raise ValueError("devices share out runs within a process, workers and scheduler among several, got both")
     axes = {name: values_of(name, values) for name, values in grid.items()}
-    points = [dict(zip(axes, combination)) for combination in itertools.product(*axes.values())]
-    swept = tuple(name for name, values in axes.items() if all(isinstance(v, float) for v in values))
+    course = Course(rounds, gap, chunk, every or 1, checkpoint)
     check_names(build, axes)
-    _check_build(build, axes, swept, mesh)
-    for static, _ in groups(points, swept):
-        check_data(build, static, swept)
+    _check_build(build, axes, floats_of(axes), mesh)
+    for static, _ in groups(points_of(axes), floats_of(axes)):
+        check_data(build, static, floats_of(axes))
 
-    programs = [
-        program_of(build, static, [(i, points[i]) for i in members], swept, keys, side_by_side, mesh)
-        for static, members in groups(points, swept)
-    ]
-    keepers: list[Keeper | None] = [None] * len(programs)
-    if checkpoint is not None:
-        settings = {"rounds": rounds, "eval_every": gap, "seeds": len(keys)}
-        keepers = [keeper_of(*placed, settings) for placed in zip(programs, _places(checkpoint, programs))]
+    programs = programs_of(build, axes, keys, side_by_side, mesh, apart=cluster is not None)
+    keepers = [course.keeper(*placed) for placed in zip(programs, _places(checkpoint, programs))]
+    runs = [rounds * len(program.owners) for program in programs]
+    kept = checkpoint is not None and cluster is None
+    with asked_to_stop(kept) as stop, bar(progress, sum(runs)) as advance:
+        if cluster is None:
+            found = [_play(program, keeper, course, stop, advance) for program, keeper in zip(programs, keepers)]
+        else:
+            data = jax.random.key_data(keys), str(jax.random.key_impl(keys))
+            found = on_cluster(cluster, play_program, (build, axes, data, side_by_side, course), runs, advance)
+    return _told(points_of(axes), programs, found)
+
+
+class Course(NamedTuple):
+    """How long runs are, and where they are kept."""
+
+    rounds: int
+    gap: int
+    """Rounds between evaluations."""
+    chunk: int | None
+    every: int
+    checkpoint: str | Path | None
+
+    def keeper(self, program: Program, place: Path | None) -> Keeper | None:
+        """The program's place on disk."""
+        if place is None:
+            return None
+        seeds = program.owners.count(program.owners[0])
+        settings = {"rounds": self.rounds, "eval_every": self.gap, "seeds": seeds}
+        return keeper_of(program, place, settings)
+
+
+def programs_of(
+    build: Build, axes: Mapping[str, list[Any]], keys: Any, side_by_side: Any, mesh: Mesh | None, apart: bool
+) -> list[Program]:
+    """One for each combination of the values that are no floats; ``apart``: and for each seed."""
+    points, swept = points_of(axes), floats_of(axes)
+    found = []
+    for static, members in groups(points, swept):
+        mine = [(i, points[i]) for i in members]
+        first = program_of(build, static, mine, swept, keys[:1] if apart else keys, side_by_side, mesh)
+        seeds = [jnp.broadcast_to(key, first.keys.shape) for key in keys] if apart else [first.keys]
+        found += [first._replace(keys=seed) for seed in seeds]
+    return found
+
+
+def play_program(shared: bytes, i: int) -> tuple[list[History], list[bool]]:
+    """The i-th program of a sweep that another process has laid out, and pickled, on this machine."""
+    programs, places, course = _laid(shared)
+    return _play(programs[i], course.keeper(programs[i], places[i]), course, lambda: False, lambda rounds: None)
+
+
+@lru_cache(maxsize=1)  # what is laid out once compiles each program once, however many seeds come
+def _laid(shared: bytes) -> tuple[list[Program], list[Path | None], Course]:
+    build, axes, (bits, impl), side_by_side, course = pickle.loads(shared)
+    keys = jax.random.wrap_key_data(bits, impl=impl)
+    programs = programs_of(build, axes, keys, side_by_side, None, apart=True)
+    return programs, _places(course.checkpoint, programs), course
+
+
+def _play(program: Program, keeper: Keeper | None, course: Course, stop: Any, advance: Any) -> Any:
+    if stop():
+        raise KeyboardInterrupt(f"stopped before {program.name}; what is trained is kept in {course.checkpoint}")
+    cuts = partial(chunks, course.rounds, course.gap, course.chunk)
+    return train(program, keeper, cuts, course.every, stop, advance)
+
+
+def _told(points: list[Point], programs: Sequence[Program], found: Sequence[Any]) -> Sweep:
+    """The histories by point and seed, after what there is to say of them."""
     histories: dict[int, list[History]] = {}
     warned = False
-    with asked_to_stop(checkpoint is not None) as stop, bar(progress, rounds * len(points) * len(keys)) as advance:
-        for program, keeper in zip(programs, keepers):
-            if stop():
-                raise KeyboardInterrupt(f"stopped before {program.name}; what is trained is kept in {checkpoint}")
-            cuts = partial(chunks, rounds, gap, chunk)
-            trained, stayed = train(program, keeper, cuts, every or 1, stop, advance)
-            for i, history, still in zip(program.owners, trained, stayed):
-                bad = watch.below_zero(program.sim, history)
-                watch.say([] if warned else bad) if bad else watch.say(watch.unused(program.sim, history, still))
-                warned = warned or bool(bad)
-                histories.setdefault(i, []).append(told(history, program.sim))
+    for program, (trained, stayed) in zip(programs, found):
+        for i, history, still in zip(program.owners, trained, stayed):
+            bad = watch.below_zero(program.sim, history)
+            watch.say([] if warned else bad) if bad else watch.say(watch.unused(program.sim, history, still))
+            warned = warned or bool(bad)
+            histories.setdefault(i, []).append(told(history, program.sim))
     return Sweep(points, [histories[i] for i in range(len(points))])
 
 
@@ -153,8 +226,10 @@ def _check_build(build: Build, axes: Mapping[str, list[Any]], swept: Sequence[st
             )
 
 
-def _places(checkpoint: str | Path, programs: Sequence[Program]) -> list[Path]:
+def _places(checkpoint: str | Path | None, programs: Sequence[Program]) -> list[Path | None]:
     """A folder per program, whose name does not depend on the others but where two are called alike."""
+    if checkpoint is None:
+        return [None] * len(programs)
     names = [re.sub(r"[^\w.,=@-]+", "_", program.name) for program in programs]
     short = [f"{name[:80]}-{sha256(name.encode()).hexdigest()[:8]}" if len(name) > 80 else name for name in names]
     return [Path(checkpoint) / name for name in numbered(short)]

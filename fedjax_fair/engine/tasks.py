@@ -18,6 +18,8 @@ class Task(NamedTuple):
     program: Hashable
     """Tasks of one program: the first, which compiles it, is done before the others begin."""
     work: Callable[..., object]
+    rounds: int = 0
+    """That it plays, for the progress."""
 
 
 def threads_for(threads: int | None) -> int:

@@ -6,31 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.data import FederatedData
-from fedjax_fair.data.alike import Alike, alike
-from fedjax_fair.engine.grid import Point, label, numbered
+from fedjax_fair.engine.cluster import cluster_of
+from fedjax_fair.engine.grid import label, numbered
 from fedjax_fair.engine.history import History
-from fedjax_fair.engine.joining import runs_of
-from fedjax_fair.engine.run import check_keeping
-from fedjax_fair.engine.tasks import threads_for
-from fedjax_fair.results.compare_arguments import (
-    check_build,
-    check_clients,
-    check_rules,
-    draw,
-    grids_of,
-    maker_of,
-    points_of,
-    settings_of_build,
-    settings_of_rule,
-)
-from fedjax_fair.results.compare_runs import Course, do, forms, references_work, rules_work
+from fedjax_fair.results.compare_plan import Asked, Plan, plan, play_task
+from fedjax_fair.results.compare_runs import do
 from fedjax_fair.results.comparison import Comparison, measured
 from fedjax_fair.types import Aggregator, Method, Simulation
-
-CRITERIA = ("accuracy", "worst10", "gini", "variance", "accuracy_if_worst10")
-"""How settings are chosen. The last: accuracy, of those whose worst 10 % are no lower than the baseline's."""
 
 Rule = Aggregator | Method
 
@@ -55,6 +38,8 @@ def compare(
     progress: bool | str | None = None,
     checkpoint: str | Path | None = None,
     every: int | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
 ) -> Comparison:
     """Play every rule on the same replicates, and say how they differ.
 
@@ -99,75 +84,72 @@ def compare(
       progress: as in ``ff.run``.
       checkpoint: a folder to keep all runs in; the same comparison goes on from it.
       every: rounds between checkpoints.
+      workers: processes of this machine that share out the programs and replicates, bit for bit as this one would
+        play them (needs ``fedjax-fair[cluster]``). In a script the call then stands under
+        ``if __name__ == "__main__":``, which each of them runs up to there.
+      scheduler: the address of a Dask scheduler instead, whose workers can import what this process can, and reach
+        ``checkpoint``. Work of a worker that dies is given to another one, which goes on from the checkpoint.
 
     Raises:
       ValueError: an argument that does not fit, before anything is compiled.
       CheckpointError: a ValueError; the folder holds another comparison.
     """
-    counts = {"replicates": replicates, "last": last, **({} if threads is None else {"threads": threads})}
-    for name, value in counts.items():
-        check_count(name, value)
-    gap = min(check_count("eval_every", eval_every), check_count("rounds", rounds))
-    chunk = check_keeping(checkpoint, every, gap, None)
-    check_rules(rules)
-    baseline = check_choice("baseline", next(iter(rules)) if baseline is None else baseline, rules)
-    check_choice("choose", choose, CRITERIA)
-    grids = grids_of(rules, build, tune or {})
-    datas = draw(federation, replicates)
-    tuned = [rule for rule in rules if grids[rule]]
-    fixed = isinstance(federation, FederatedData)
-    of = Alike(datas[0], datas * replicates) if fixed else alike(datas)
-    judge = "validation" + "".join(split.partition("@")[1:])  # of personal models where these are quoted
-    wanted = {split, judge} if tuned else {split}
-    made = {
-        rule: check_build(rule, maker_of(build, given)(of.largest), of.largest, grids[rule], wanted)
-        for rule, given in rules.items()
-    }
-    who = check_clients(clients, datas[0].n_clients)
-    place = None if checkpoint is None else Path(checkpoint)
-    course = Course(rounds, gap, last, _threads(threads, made), side_by_side, place, every, chunk, progress)
-    points: dict[str, list[Point]] = {rule: points_of(grids[rule]) for rule in rules}
-    takes = {rule: {*settings_of_rule(given)} for rule, given in rules.items()}
-    runs = runs_of(rules, points, takes, {*settings_of_build(build)})
-    firsts = [next(run for run in runs if run.variant.rule == rule) for rule in rules]
-    alikes = forms(firsts, build, datas, of, [made[rule] for rule in rules])
-    first = [run for run in runs if run.variant.rule == baseline]
-    works = [rules_work(runs, build, alikes, course, made)]
-    if references and not grids[baseline]:  # else once it is known with which settings
-        works.append(references_work(first[0], build, alikes, course))
-    found = do(works, course)
+    asked = Asked(
+        rules,
+        build,
+        federation,
+        replicates,
+        rounds,
+        eval_every,
+        last,
+        baseline,
+        tune,
+        choose,
+        split,
+        references,
+        clients,
+        side_by_side,
+        threads,
+        progress,
+        checkpoint,
+        every,
+        cluster_of(workers, scheduler),
+    )
+    return _contest(plan(asked))
+
+
+def _contest(laid: Plan) -> Comparison:
+    """Play what is laid out, choose settings, play the references with them."""
+    asked, grids, points, course = laid.asked, laid.grids, laid.points, laid.course
+    baseline = asked.baseline or ""
+    tuned = [rule for rule in asked.rules if grids[rule]]
+    judged = (laid.judge, asked.last, laid.clients)
+    found = do(laid.works, course, play_task, (asked, None))
     played = iter(found[0])
-    histories = {rule: [next(played) for _ in points[rule]] for rule in rules}
-    tried = {rule: [measured(each, judge, last, who) for each in histories[rule]] for rule in tuned}
-    chosen = _choose(histories, tried, baseline, choose, (judge, last, who)) if tuned else dict.fromkeys(rules, 0)
+    histories = {rule: [next(played) for _ in points[rule]] for rule in asked.rules}
+    tried = {rule: [measured(each, *judged) for each in histories[rule]] for rule in tuned}
+    chosen = dict.fromkeys(asked.rules, 0)
+    if tuned:
+        chosen = _choose(histories, tried, baseline, asked.choose, judged)
     named = {rule: numbered([label(point) for point in points[rule]]) for rule in tuned}
-    if references and grids[baseline]:
-        found += do([references_work(first[chosen[baseline]], build, alikes, course)], course)
+    if asked.references and grids[baseline]:
+        found += do([laid.references(chosen[baseline])], course, play_task, (asked, chosen[baseline]))
     comparison = Comparison(
-        runs={rule: histories[rule][chosen[rule]] for rule in rules},
+        runs={rule: histories[rule][chosen[rule]] for rule in asked.rules},
         baseline=baseline,
-        split=split,
-        last=min(last, len(histories[baseline][0][0].rounds)),
-        examples=[
-            np.asarray(getattr(data, split.partition("@")[0]).size)
-            for data in (datas * replicates if fixed else datas)
-        ],
-        fixed=fixed,
-        choose=choose,
+        split=asked.split,
+        last=min(asked.last, len(histories[baseline][0][0].rounds)),
+        examples=[np.asarray(getattr(data, asked.split.partition("@")[0]).size) for data in laid.datas],
+        fixed=isinstance(asked.federation, FederatedData),
+        choose=asked.choose,
         settings={rule: points[rule][chosen[rule]] for rule in tuned},
         grids={rule: grids[rule] for rule in tuned},
         tried={rule: dict(zip(named[rule], tried[rule])) for rule in tuned},
         tried_runs={rule: dict(zip(named[rule], histories[rule])) for rule in tuned},
-        references=found[1] if references else {},
-        clients=who,
+        references=found[1] if asked.references else {},
+        clients=laid.clients,
     )
     return comparison._replace(values=comparison.measures())
-
-
-def _threads(threads: int | None, made: Mapping[str, Simulation]) -> int:
-    """Of simulations whose clients are shared out over devices, one: two would wait for each other's devices."""
-    shared = any((sim.arguments or {}).get("devices", 1) != 1 for sim in made.values())
-    return 1 if shared else threads_for(threads)
 
 
 def _choose(

@@ -1,7 +1,6 @@
 """The arguments of a comparison, checked and made regular: rules, grids, federations, what builds a simulation."""
 
 import inspect
-import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -69,11 +68,6 @@ def settings_of_build(build: Callable[..., Any]) -> dict[str, inspect.Parameter]
 def _named(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     found = inspect.signature(function).parameters
     return {name: p for name, p in found.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
-
-
-def points_of(grid: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    """All combinations, in the order of ``ff.sweep``."""
-    return [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
 
 
 def check_clients(clients: Any, n_clients: int) -> np.ndarray | None:

@@ -14,10 +14,10 @@ from fedjax_fair.data.alike import Alike, with_union
 from fedjax_fair.data.federated import FederatedData
 from fedjax_fair.engine import watch
 from fedjax_fair.engine.checkpoint import Keeper
+from fedjax_fair.engine.cluster import Cluster, on_cluster
 from fedjax_fair.engine.grid import Point, label
 from fedjax_fair.engine.history import History, told
 from fedjax_fair.engine.joining import Run, alone, group, rule_of
-from fedjax_fair.engine.made_alike import made_alike
 from fedjax_fair.engine.program_run import keeper_of, train
 from fedjax_fair.engine.programs import Program, program_of
 from fedjax_fair.engine.progress import asked_to_stop, bar
@@ -43,6 +43,10 @@ class Course(NamedTuple):
     chunk: int | None
     """Evaluations per compiled call; None for about a tenth of the run."""
     progress: bool | str | None
+    cluster: Cluster | None = None
+    """Who does the work, if not this process."""
+    begun: bool = False
+    """Whether the checkpoints are in use by now, by this process and others: each opens its own task's alone."""
 
 
 class Form(NamedTuple):
@@ -57,8 +61,6 @@ class Work(NamedTuple):
 
     tasks: list[Task]
     """Each is called with ``stop() -> bool`` and ``advance(rounds)``."""
-    rounds: int
-    """Of all of them together."""
     collect: Callable[[list[Any]], Any]
 
 
@@ -72,18 +74,26 @@ class Job(NamedTuple):
     """Their places among all runs of the comparison."""
 
 
-def do(works: list[Work], course: Course) -> list[Any]:
-    """What each work comes to; the tasks of all share the threads."""
-    rounds, kept, halted = sum(work.rounds for work in works), course.checkpoint is not None, Event()
-    with asked_to_stop(kept) as stop, bar(course.progress, rounds) as shown:
+def do(works: list[Work], course: Course, far: Callable[[bytes, int], Any], shared: Any) -> list[Any]:
+    """What each work comes to; the tasks of all share the threads, or the cluster.
+
+    There ``far(shared, i)``, which gets ``shared`` pickled, does what the i-th of all tasks does here.
+    """
+    tasks = [task for work in works for task in work.tasks]
+    rounds, halted = [task.rounds for task in tasks], Event()
+    kept = course.checkpoint is not None and course.cluster is None
+    with asked_to_stop(kept) as stop, bar(course.progress, sum(rounds)) as shown:
 
         def advance(rounds: int) -> None:
             if halted.is_set():  # another task failed, or was interrupted
                 raise KeyboardInterrupt("stopped")
             shown(rounds)
 
-        tasks = [task._replace(work=partial(task.work, stop, advance)) for work in works for task in work.tasks]
-        results = iter(in_threads(tasks, course.threads, halted))
+        if course.cluster is None:
+            here = [task._replace(work=partial(task.work, stop, advance)) for task in tasks]
+            results = iter(in_threads(here, course.threads, halted))
+        else:
+            results = iter(on_cluster(course.cluster, far, shared, rounds, shown))
     return [work.collect([next(results) for _ in work.tasks]) for work in works]
 
 
@@ -104,7 +114,9 @@ def rules_work(
             for r, data in zip(members, of.each):
                 program = base._replace(sim=base.sim._replace(data=data), keys=_seeds(r, base))
                 jobs.append(Job(program, f"{place}: {joined.name}", r, joined.runs))
-                tasks.append(Task(joined.build, partial(_play, program, _keeper(jobs[-1], course), course)))
+                opened = None if course.begun else _keeper(jobs[-1], course)
+                work = partial(_play, jobs[-1], opened, course)
+                tasks.append(Task(joined.build, work, course.rounds * len(joined.runs)))
 
     def collect(played: list[Any]) -> list[list[History]]:
         found: list[list[History]] = [[] for _ in runs]
@@ -114,15 +126,13 @@ def rules_work(
                 found[i].append(_heard(runs[i], others, job.program.sim, history, still))
         return found
 
-    total = course.rounds * len(runs) * sum(len(form.replicates) for form in alikes)
-    return Work(tasks, total, collect)
+    return Work(tasks, collect)
 
 
 def references_work(run: Run, build: Callable[..., Simulation], alikes: list[Form], course: Course) -> Work:
     """Local training and pooled training with the settings of ``run``; a history of each replicate."""
     tasks: list[Task] = []
     made: list[tuple[str, np.ndarray, Simulation]] = []
-    total = 0
     for of, members in alikes:
         sim, n_clients = alone(run, build, of.largest), of.largest.n_clients
         whole = references.reference(sim, with_union(of.largest))
@@ -139,9 +149,8 @@ def references_work(run: Run, build: Callable[..., Simulation], alikes: list[For
                 gap = max(1, round(rounds * course.gap / course.rounds))
                 lengths = references.stretches(rounds, gap, course.last)
                 train_all = partial(_trainings, training, as_key(r), clients, lengths, course.rounds, on)
-                tasks.append(Task(training, train_all))
+                tasks.append(Task(training, train_all, rounds * len(clients)))
                 made.append((name, lengths, sim._replace(data=data)))
-                total += rounds * len(clients)
 
     def collect(played: list[Any]) -> dict[str, list[History]]:
         found: dict[str, list[History]] = {"local": [], "pooled": []}
@@ -149,32 +158,7 @@ def references_work(run: Run, build: Callable[..., Simulation], alikes: list[For
             found[name].append(references.as_history(results, lengths, sim))
         return found
 
-    return Work(tasks, total, collect)
-
-
-def forms(
-    runs: list[Run],
-    build: Callable[..., Simulation],
-    datas: Sequence[FederatedData],
-    of: Alike,
-    sims: Sequence[Simulation],
-) -> list[Form]:
-    """Federations that can share programs; ``sims`` are what ``build`` makes on ``of.largest``, a run of each rule.
-
-    Where it makes the same of all of them, one form serves all; else each has its own. Of the first rule all
-    federations are looked at, of the others one.
-    """
-    everybody = list(range(len(of.each)))
-    different = {id(data): data for data in of.each if data is not of.largest}
-    pairs = [(0, data) for data in different.values()]
-    pairs += [(i, data) for i in range(1, len(runs)) for data in [*different.values()][:1]]
-    if all(made_alike(_without_data(sims[i]), _without_data(alone(runs[i], build, data))) for i, data in pairs):
-        return [Form(of, everybody)]
-    return [Form(Alike(data, [data]), [r]) for r, data in enumerate(datas)]
-
-
-def _without_data(sim: Simulation) -> Any:
-    return {name: value for name, value in (sim.arguments or {"sim": sim}).items() if name != "data"}
+    return Work(tasks, collect)
 
 
 def _program(build: Callable[..., Simulation], points: list[Point], of: Alike, course: Course) -> Program:
@@ -188,17 +172,17 @@ def _seeds(r: int, program: Program) -> Any:
 
 
 def _play(
-    program: Program,
-    keeper: Keeper | None,
+    job: Job,
+    opened: Keeper | None,
     course: Course,
     stop: Callable[[], bool],
     advance: Callable[[int], None],
 ) -> tuple[list[History], list[bool]]:
     if stop():
         raise KeyboardInterrupt(f"stopped; what is trained is kept in {course.checkpoint}")
-    return train(
-        program, keeper, partial(chunks, course.rounds, course.gap, course.chunk), course.every or 1, stop, advance
-    )
+    keeper = _keeper(job, course) if course.begun else opened
+    cuts = partial(chunks, course.rounds, course.gap, course.chunk)
+    return train(job.program, keeper, cuts, course.every or 1, stop, advance)
 
 
 def _trainings(
@@ -240,5 +224,5 @@ def _heard(run: Run, others: list[Run], sim: Simulation, history: History, staye
 
 
 def _takes_positive(run: Run) -> bool:
-    rule = rule_of(run.variant.make(**run.variant.fixed, **run.point))
-    return getattr(as_method(rule).aggregator.weigh, "positive_losses", False)
+    rule = as_method(rule_of(run.variant.make(**run.variant.fixed, **run.point)))
+    return getattr(rule.aggregator.weigh, "positive_losses", False)

@@ -1,0 +1,115 @@
+"""Independent pieces of work by many processes: Dask's, of this machine or of a cluster that runs already."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from fedjax_fair.checks import check_count
+
+
+class Cluster(NamedTuple):
+    """Who does the work."""
+
+    workers: int | None
+    """Processes to start on this machine. XLA starts as many threads in each as in this one: with fewer it shares
+    out sums, and so rounds them, otherwise."""
+    scheduler: str | None
+    """The address of a Dask scheduler, whose workers can import what this process can."""
+
+
+def cluster_of(workers: Any, scheduler: Any) -> Cluster | None:
+    """The cluster that is asked for; None for this process.
+
+    Raises:
+      ValueError: both, a count below 1, something else than an address, or Dask is not installed.
+    """
+    if workers is None and scheduler is None:
+        return None
+    if workers is not None and scheduler is not None:
+        raise ValueError(f"workers are started here, scheduler has its own, got both ({workers} and {scheduler!r})")
+    if workers is not None:
+        check_count("workers", workers)
+    elif not isinstance(scheduler, str) or "://" not in scheduler:
+        raise ValueError(f"scheduler must be an address such as 'tcp://10.0.0.1:8786', got {scheduler!r}")
+    _dask()
+    return Cluster(workers, scheduler)
+
+
+def on_cluster(
+    cluster: Cluster,
+    work: Callable[[bytes, int], Any],
+    shared: Any,
+    rounds: Sequence[int],
+    advance: Callable[[int], Any],
+) -> list[Any]:
+    """``work(shared, i)`` for every i of ``rounds``, in their order.
+
+    ``work`` is a function of a module, and gets ``shared`` pickled, once for all. A piece whose process dies is
+    given to another. ``advance`` is told a piece's ``rounds`` when it is done.
+    """
+    import cloudpickle
+
+    dask = _dask()
+    pickled = cloudpickle.dumps(shared)
+    settings = (jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision)  # type: ignore[attr-defined]
+    with _client(cluster) as client:
+        there = client.scatter([pickled], broadcast=True, hash=False)[0]
+        futures = [client.submit(_do, work, there, i, settings, pure=False) for i in range(len(rounds))]
+        places, found = {future.key: i for i, future in enumerate(futures)}, [None] * len(futures)
+        try:
+            for future, result in dask.as_completed(futures, with_results=True):
+                found[places[future.key]] = result
+                advance(rounds[places[future.key]])
+        finally:
+            client.cancel(futures)
+    return found
+
+
+def _do(work: Callable[[bytes, int], Any], shared: bytes, i: int, settings: tuple[bool, str | None]) -> Any:
+    """One piece, computed as the process that asks for it would."""
+    x64, precision = settings
+    with jax.enable_x64(x64), jax.default_matmul_precision(precision):
+        return work(shared, i)
+
+
+@contextlib.contextmanager
+def _client(cluster: Cluster) -> Iterator[Any]:
+    """A connection to the workers; those that were started for it end with it."""
+    dask = _dask()
+    if cluster.workers is None:
+        with _reached(cluster.scheduler) as client:
+            yield client
+        return
+    local = dask.LocalCluster(
+        n_workers=cluster.workers,
+        threads_per_worker=1,
+        memory_limit=0,  # JAX's memory is its own affair
+        dashboard_address=None,
+        silence_logs=logging.CRITICAL,  # a worker that died is replaced
+    )
+    with local, dask.Client(local) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def _reached(scheduler: str | None) -> Iterator[Any]:
+    dask = _dask()
+    try:
+        client = dask.Client(scheduler, timeout="30s")
+    except (OSError, TimeoutError) as error:
+        raise ValueError(f"scheduler {scheduler!r} does not answer: {' '.join(str(error).split())}") from error
+    with client:
+        if not client.scheduler_info()["workers"]:
+            raise ValueError(f"scheduler {scheduler!r} has no workers: start some, dask worker {scheduler}")
+        yield client
+
+
+def _dask() -> Any:
+    try:
+        import distributed
+    except ImportError as error:
+        raise ValueError("workers and scheduler need Dask: pip install 'fedjax-fair[cluster]'") from error
+    return distributed

@@ -1,0 +1,186 @@
+"""A comparison laid out: arguments checked, federations drawn, runs grouped by program; nothing is trained."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_fair.checks import check_choice, check_count
+from fedjax_fair.data import FederatedData
+from fedjax_fair.data.alike import Alike, alike
+from fedjax_fair.engine.cluster import Cluster
+from fedjax_fair.engine.grid import Point, points_of
+from fedjax_fair.engine.joining import Run, alone, runs_of
+from fedjax_fair.engine.made_alike import made_alike
+from fedjax_fair.engine.run import check_keeping
+from fedjax_fair.engine.tasks import Task, threads_for
+from fedjax_fair.results.compare_arguments import (
+    check_build,
+    check_clients,
+    check_rules,
+    draw,
+    grids_of,
+    maker_of,
+    settings_of_build,
+    settings_of_rule,
+)
+from fedjax_fair.results.compare_runs import Course, Form, Work, references_work, rules_work
+from fedjax_fair.types import Simulation
+
+CRITERIA = ("accuracy", "worst10", "gini", "variance", "accuracy_if_worst10")
+"""How settings are chosen. The last: accuracy, of those whose worst 10 % are no lower than the baseline's."""
+
+
+class Asked(NamedTuple):
+    """The arguments of ``ff.compare``, which tells what they are."""
+
+    rules: Mapping[str, Any]
+    build: Callable[..., Simulation]
+    federation: FederatedData | Callable[[int], FederatedData]
+    replicates: int
+    rounds: int
+    eval_every: int
+    last: int
+    baseline: str | None
+    tune: Mapping[str, Mapping[str, Iterable[Any]]] | None
+    choose: str
+    split: str
+    references: bool
+    clients: Any
+    side_by_side: int | str | None
+    threads: int | None
+    progress: bool | str | None
+    checkpoint: str | Path | None
+    every: int | None
+    cluster: Cluster | None
+
+
+class Plan(NamedTuple):
+    """What is to be done."""
+
+    asked: Asked
+    """With the baseline's name, and lists of what is tuned."""
+    grids: dict[str, dict[str, list[Any]]]
+    """Per rule, ``{}`` where it is not tuned."""
+    points: dict[str, list[Point]]
+    datas: list[FederatedData]
+    """Of every replicate."""
+    alikes: list[Form]
+    judge: str
+    """The split by which settings are chosen."""
+    clients: np.ndarray | None
+    course: Course
+    first: list[Run]
+    """The baseline's."""
+    works: list[Work]
+    """The rules', and the references' where their settings are known before the rules are played."""
+
+    def references(self, point: int) -> Work:
+        """The references with the settings of the baseline's point."""
+        return references_work(self.first[point], self.asked.build, self.alikes, self.course)
+
+
+def plan(asked: Asked, begun: bool = False) -> Plan:
+    """Lay a comparison out. ``begun``: by a process that another one has asked for a part of it.
+
+    Raises:
+      ValueError: an argument that does not fit.
+    """
+    rules, build, split = asked.rules, asked.build, asked.split
+    counts = {"replicates": asked.replicates, "last": asked.last}
+    for name, value in (counts | ({} if asked.threads is None else {"threads": asked.threads})).items():
+        check_count(name, value)
+    gap = min(check_count("eval_every", asked.eval_every), check_count("rounds", asked.rounds))
+    chunk = check_keeping(asked.checkpoint, asked.every, gap, None)
+    check_rules(rules)
+    first_rule = next(iter(rules))
+    baseline = check_choice("baseline", first_rule if asked.baseline is None else asked.baseline, rules)
+    check_choice("choose", asked.choose, CRITERIA)
+    grids = grids_of(rules, build, asked.tune or {})
+    tuned = {rule: grid for rule, grid in grids.items() if grid}
+    asked = asked._replace(baseline=baseline, tune=tuned)
+    datas = draw(asked.federation, asked.replicates)
+    if isinstance(asked.federation, FederatedData):
+        datas = datas * asked.replicates
+        of = Alike(datas[0], datas)
+    else:
+        of = alike(datas)
+    judge = "validation" + "".join(split.partition("@")[1:])  # of personal models where these are quoted
+    made = {
+        rule: check_build(
+            rule, maker_of(build, given)(of.largest), of.largest, grids[rule], {split, judge} if tuned else {split}
+        )
+        for rule, given in rules.items()
+    }
+    who = check_clients(asked.clients, datas[0].n_clients)
+    course = Course(
+        asked.rounds,
+        gap,
+        asked.last,
+        _threads(asked.threads, made),
+        asked.side_by_side,
+        None if asked.checkpoint is None else Path(asked.checkpoint),
+        asked.every,
+        chunk,
+        asked.progress,
+        asked.cluster,
+        begun,
+    )
+    points = {rule: points_of(grids[rule]) for rule in rules}
+    takes = {rule: {*settings_of_rule(given)} for rule, given in rules.items()}
+    runs = runs_of(rules, points, takes, {*settings_of_build(build)})
+    firsts = [next(run for run in runs if run.variant.rule == rule) for rule in rules]
+    alikes = forms(firsts, build, datas, of, [made[rule] for rule in rules])
+    first = [run for run in runs if run.variant.rule == baseline]
+    laid = Plan(asked, grids, points, datas, alikes, judge, who, course, first, [])
+    works = [rules_work(runs, build, alikes, course, made)]
+    if asked.references and not grids[baseline]:  # else once it is known with which settings
+        works.append(laid.references(0))
+    return laid._replace(works=works)
+
+
+def play_task(shared: bytes, i: int) -> Any:
+    """The i-th task of ``shared``, a pickled ``(asked, point of the references or None)``, on this machine."""
+    return _tasks(shared)[i].work(lambda: False, lambda rounds: None)
+
+
+@lru_cache(maxsize=1)  # what is laid out once compiles each program once, however many tasks come
+def _tasks(shared: bytes) -> list[Task]:
+    import pickle
+
+    asked, point = pickle.loads(shared)
+    laid = plan(asked, begun=True)
+    return [task for work in (laid.works if point is None else [laid.references(point)]) for task in work.tasks]
+
+
+def forms(
+    runs: list[Run],
+    build: Callable[..., Simulation],
+    datas: Sequence[FederatedData],
+    of: Alike,
+    sims: Sequence[Simulation],
+) -> list[Form]:
+    """Federations that can share programs; ``sims`` are what ``build`` makes on ``of.largest``, a run of each rule.
+
+    Where it makes the same of all of them, one form serves all; else each has its own. Of the first rule all
+    federations are looked at, of the others one.
+    """
+    everybody = list(range(len(of.each)))
+    different = {id(data): data for data in of.each if data is not of.largest}
+    pairs = [(0, data) for data in different.values()]
+    pairs += [(i, data) for i in range(1, len(runs)) for data in [*different.values()][:1]]
+    if all(made_alike(_without_data(sims[i]), _without_data(alone(runs[i], build, data))) for i, data in pairs):
+        return [Form(of, everybody)]
+    return [Form(Alike(data, [data]), [r]) for r, data in enumerate(datas)]
+
+
+def _without_data(sim: Simulation) -> Any:
+    return {name: value for name, value in (sim.arguments or {"sim": sim}).items() if name != "data"}
+
+
+def _threads(threads: int | None, made: Mapping[str, Simulation]) -> int:
+    """Of simulations whose clients are shared out over devices, one: two would wait for each other's devices."""
+    shared = any((sim.arguments or {}).get("devices", 1) != 1 for sim in made.values())
+    return 1 if shared else threads_for(threads)

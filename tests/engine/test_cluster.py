@@ -1,0 +1,116 @@
+"""Runs shared out among processes: the same results as in one, whoever dies."""
+
+import os
+import signal
+import threading
+import time
+
+import chex
+import distributed
+import optax
+import psutil
+import pytest
+
+import fedjax_fair as ff
+
+GRID = {"selector": ["uniform", "pow_d"], "q": [0.1, 1.0]}
+
+
+def of(rule, data, selector="uniform"):
+    return ff.simulation(
+        ff.models.logistic_regression(),
+        data,
+        aggregator=rule,
+        selector=ff.uniform(3) if selector == "uniform" else ff.pow_d(3, d=5),
+        trainer=ff.local_sgd(optax.sgd(0.05), steps=2, batch_size=10),
+    )
+
+
+def federation(seed):
+    return ff.data.synthetic(6, 1.0, 1.0, seed=seed)
+
+
+def contest(**settings):
+    rules = {"fedavg": ff.fedavg(), "afl": ff.afl(), "term": ff.term(t=1.0)}
+    of_all = {"federation": federation, "replicates": 3, "rounds": 60, "eval_every": 10, "progress": False}
+    return ff.compare(rules, of, **of_all, **settings)
+
+
+@pytest.fixture(scope="module")
+def here():
+    return contest()
+
+
+@pytest.fixture(scope="module")
+def scheduler():
+    settings = {"processes": False, "n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(**settings) as cluster:
+        yield cluster.scheduler_address
+
+
+def kill_one_once_something_is_kept(folder, killed):
+    while not killed:
+        time.sleep(0.05)
+        if any(folder.glob("*/[0-9]*")):
+            workers = [p for p in psutil.Process().children() if "spawn_main" in " ".join(p.cmdline())]
+            os.kill(workers[0].pid, signal.SIGKILL)
+            killed.append(workers[0].pid)
+
+
+def test_a_worker_that_is_killed_loses_nothing_and_a_second_call_reads_what_is_there(here, tmp_path):
+    killed = []
+    threading.Thread(target=kill_one_once_something_is_kept, args=(tmp_path, killed), daemon=True).start()
+    far = contest(workers=2, checkpoint=tmp_path, every=10)
+    assert killed
+    chex.assert_trees_all_equal(here.runs, far.runs)
+    chex.assert_trees_all_equal(here.references, far.references)
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/[0-9]*")}
+    chex.assert_trees_all_equal(here.runs, contest(checkpoint=tmp_path, every=10, references=False).runs)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/[0-9]*")} == kept
+
+
+def test_a_cluster_that_runs_already_plays_comparisons_and_sweeps(here, scheduler):
+    chex.assert_trees_all_equal(here.runs, contest(scheduler=scheduler, references=False).runs)
+    data = federation(0)
+
+    def build(selector, q):
+        return of(ff.qfedavg(q=q, lipschitz=20.0), data, selector)
+
+    one = {"rounds": 4, "eval_every": 2, "side_by_side": 1, "progress": False}
+    alone = ff.sweep(build, GRID, seeds=[3, 5], **one)
+    found = ff.sweep(build, GRID, seeds=[3, 5], scheduler=scheduler, **one)
+    assert found.points == alone.points
+    chex.assert_trees_all_equal(alone.histories, found.histories)
+
+
+def test_what_fails_there_is_raised_here(scheduler):
+    def build(q):
+        if threading.current_thread() is not threading.main_thread():
+            raise ValueError("no room on the cluster")
+        return of(ff.qfedavg(q=q, lipschitz=20.0), federation(0))
+
+    with pytest.raises(ValueError, match="no room on the cluster"):
+        ff.sweep(build, {"q": [0.1]}, rounds=1, scheduler=scheduler, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"workers": 0}, "workers must be at least 1, got 0"),
+        ({"workers": "two"}, "workers must be a whole number"),
+        ({"scheduler": "localhost"}, "scheduler must be an address such as 'tcp://10.0.0.1:8786', got 'localhost'"),
+        ({"workers": 2, "scheduler": "tcp://x:1"}, "workers are started here, scheduler has its own, got both"),
+        ({"workers": 2, "devices": 2}, "devices share out runs within a process"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_a_wrong_call_is_one_sentence(settings, sentence, monkeypatch):
+    monkeypatch.setattr("fedjax_fair.engine.sweep.as_mesh", lambda devices: None if devices == 1 else devices)
+    with pytest.raises(ValueError, match=sentence):
+        ff.sweep(lambda q: of(ff.qfedavg(q=q, lipschitz=20.0), federation(0)), {"q": [0.1]}, **settings)
+
+
+def test_dask_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "distributed", None)
+    with pytest.raises(ValueError, match=r"pip install 'fedjax-fair\[cluster\]'"):
+        contest(workers=2)
