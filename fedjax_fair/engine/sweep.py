@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from fedjax_fair.checks import check_count
+from fedjax_fair.checks import check_count, check_truth
 from fedjax_fair.data.alike import equal
 from fedjax_fair.engine import watch
 from fedjax_fair.engine.checkpoint import Keeper
@@ -51,6 +51,7 @@ def sweep(
     seeds: int | Sequence[Any] = 1,
     rounds: int = 100,
     eval_every: int = 10,
+    eval_first: bool = False,
     side_by_side: int | str | None = "auto",
     devices: int | Mesh = 1,
     chunk: int | None = None,
@@ -77,6 +78,7 @@ def sweep(
       seeds: how many (0, 1, ...), or a list of seeds or JAX keys.
       rounds: of every run.
       eval_every: rounds between evaluations.
+      eval_first: as in ``run``.
       side_by_side: how many runs are vmapped at a time on a device: None for all, 1 for one after another. "auto":
         one after another on a CPU with a model of more than 20,000 parameters, else all.
       devices: how many of JAX's devices the runs of a program are shared out over, or a mesh of one axis. Each
@@ -97,6 +99,7 @@ def sweep(
     rounds = check_count("rounds", rounds)
     gap = min(check_count("eval_every", eval_every), rounds)
     chunk = check_keeping(checkpoint, every, gap, chunk)
+    check_truth("eval_first", eval_first)
     keys, mesh = _keys(seeds), as_mesh(devices)
     if not isinstance(grid, Mapping):
         raise ValueError(f"grid must map settings to their values, such as {{'alpha': [.1, .5]}}, got {grid!r}")
@@ -116,7 +119,7 @@ def sweep(
     ]
     keepers: list[Keeper | None] = [None] * len(programs)
     if checkpoint is not None:
-        settings = {"rounds": rounds, "eval_every": gap, "seeds": len(keys)}
+        settings = {"rounds": rounds, "eval_every": f"{gap} and round 0" if eval_first else gap, "seeds": len(keys)}
         keepers = [keeper_of(*placed, settings) for placed in zip(programs, _places(checkpoint, programs))]
     histories: dict[int, list[History]] = {}
     warned = False
@@ -125,7 +128,7 @@ def sweep(
             if stop():
                 raise KeyboardInterrupt(f"stopped before {program.name}; what is trained is kept in {checkpoint}")
             cuts = partial(chunks, rounds, gap, chunk)
-            trained, stayed = train(program, keeper, cuts, every or 1, stop, advance)
+            trained, stayed = train(program, keeper, cuts, every or 1, stop, advance, eval_first)
             for i, history, still in zip(program.owners, trained, stayed):
                 bad = watch.below_zero(program.sim, history)
                 watch.say([] if warned else bad) if bad else watch.say(watch.unused(program.sim, history, still))
