@@ -11,13 +11,13 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from fedjax_fair.checks import said
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.devices import replicate
 from fedjax_fair.engine.first_draw import drawer
 from fedjax_fair.engine.fit import check_parameters
 from fedjax_fair.engine.freezing import Freezing
 from fedjax_fair.engine.memory import first_memory
+from fedjax_fair.engine.scaled import check_init
 from fedjax_fair.methods.layers import paths_of
 from fedjax_fair.models import Model
 from fedjax_fair.types import Key, Method, Params, Selector, SimState, Simulation
@@ -30,32 +30,15 @@ def shapes_of(net: Model, data: FederatedData) -> tuple[Any, Params]:
     """One example and the model's parameters, by their shapes alone.
 
     Raises:
-      ValueError: parameters that cannot be averaged, or bytes that were taken for images where the model takes
-        whole numbers.
+      ValueError: a model that does not take an example, or parameters that cannot be averaged.
     """
     example = jax.eval_shape(lambda: data.take(jnp.zeros((1,), jnp.int32))[0])
     try:
         shapes = jax.eval_shape(net.init, jax.random.key(0), example)
     except Exception as error:  # whatever a user's model raises
-        check_scaled(net, data, error)
+        check_init(net, data, example, error)
         raise
     return example, check_parameters(shapes)
-
-
-def check_scaled(net: Model, data: FederatedData, error: Exception) -> None:
-    """ValueError where a model fails on bytes that were scaled, and takes them as they are: tokens, not pixels."""
-    if data.normalizer is None or not any(leaf.dtype == jnp.uint8 for leaf in jax.tree.leaves(data.x)):
-        return
-    raw = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[1:]), leaf.dtype), data.x)
-    try:
-        jax.eval_shape(net.init, jax.random.key(0), raw)
-    except Exception:  # it does not take them either: the error is about something else
-        return
-    forms = ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(data.x))
-    raise ValueError(
-        f"model must take x as it is read, scaled as images of bytes are, but takes {forms} only unscaled "
-        f"({said(error)}): for tokens give FederatedData.from_arrays(..., normalizer=None)"
-    ) from error
 
 
 def initializer(

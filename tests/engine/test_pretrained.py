@@ -173,21 +173,6 @@ def test_a_model_with_a_layer_called_params_takes_it(data):
     close(made.init(KEY).params, {"params": GIVEN}, rtol=0)
 
 
-def test_tokens_that_were_scaled_as_images_are_named():
-    class Tokens(nn.Module):
-        @nn.compact
-        def __call__(self, x):
-            return nn.Dense(2)(nn.Embed(200, 3)(x).mean((1, 2)))
-
-    x = np.random.default_rng(0).integers(0, 200, (40, 5, 6)).astype(np.uint8)
-    arrays = (x, np.arange(40) % 2)
-    given = {"aggregator": ff.fedavg(), "trainer": DRAWS}
-    read = {"partition": ff.partition.iid(2)}
-    with pytest.raises(ValueError, match=r"takes uint8\[40, 5, 6\] only unscaled .* normalizer=None"):
-        ff.simulation(Tokens(), ff.FederatedData.from_arrays(*arrays, **read), **given)
-    ff.simulation(Tokens(), ff.FederatedData.from_arrays(*arrays, **read, normalizer=None), **given)
-
-
 def test_one_parameter_may_be_a_number(data):
     model = (lambda key, x: {"scale": 1.0}, lambda params, x: params["scale"] * x[:, :3])
     assert wrong({"scale": 2.0}, model)(data).init(KEY).params == {"scale": jnp.float32(2)}
