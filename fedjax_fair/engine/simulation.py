@@ -203,14 +203,14 @@ def simulation(
 
     placed = replicate(data, mesh)
     init = initializer(draw, frozen, method, server, selector, data, mesh)
-    deploy = _last_iterate if deploy is None else deploying(frozen, deploy)
+    deploy = None if deploy is None else deploying(frozen, deploy)
     checks.check_deploy(deploy, init, shapes)
     outputs = outputs_of(frozen, net, data, method.memory, eval_batch, mesh)
     return Simulation(
         init,
         computing(precision, of_this_form(placed, everywhere(step_of(frozen, net, parts_of), mesh))),
         computing(precision, everywhere(of_whole(frozen, net, evaluation_of), mesh)),
-        deploy,
+        deploy or _last_iterate,
         placed,
         getattr(method.aggregator.weigh, "positive_losses", False) and not {"loss", "train_loss"}.isdisjoint(reads),
         np.any([fault.who for fault in faults], axis=0) if faults else None,

@@ -79,14 +79,15 @@ def test_a_checkpoint_keeps_round_0_once(sim, played, tmp_path):
         ff.run(sim, KEY, **call | {"eval_first": False})
 
 
-def test_a_sweep_starts_every_run_from_them(played, data):
-    def build(lr):
-        return simulation(data, trainer=ff.local_sgd(optax.sgd(lr), steps=2, batch_size=3), params=GIVEN)
+def test_a_sweep_starts_every_run_from_them_also_where_they_depend_on_a_swept_float(played, data):
+    def build(share):
+        return simulation(data, trainer=DRAWS, params=jax.tree.map(lambda leaf: share * leaf, GIVEN))
 
-    swept = ff.sweep(build, {"lr": [0.1, 0.2]}, seeds=2, rounds=2, eval_every=2, eval_first=True)
-    for history in [history for each in swept.histories for history in each]:
-        assert history.rounds.tolist() == [0, 2]
-        np.testing.assert_allclose(history.loss[0], played[1].loss[0], rtol=1e-5)
+    swept = ff.sweep(build, {"share": [0.0, 1.0]}, seeds=2, rounds=2, eval_every=2, eval_first=True)
+    for point, wanted in zip(swept.histories, (np.full(5, np.log(3)), played[1].loss[0])):
+        for history in point:
+            assert history.rounds.tolist() == [0, 2]
+            np.testing.assert_allclose(history.loss[0], wanted, rtol=1e-5)
 
 
 def test_a_comparison_starts_every_rule_from_them(data):
