@@ -159,7 +159,7 @@ def simulation(
     count = part(selector.cohort, mesh)
     block = choose_block(client_block, count, shapes, data.sizes)
     alone = mesh is not None or count == 1  # a device per core has no other to share
-    interleaved = None if alone else choose_interleaved(client_block, train, net, shapes, example)
+    together = not alone and choose_interleaved(client_block, train, net, shapes, example) is not None
     whole = metric if isinstance(metric, Whole) else None
     reads = signals_read(method, server, selector, data, trained, kind)
     capacity = {split: int(np.asarray(getattr(data, split).size).max()) for split in SPLITS}
@@ -172,13 +172,7 @@ def simulation(
             available=available,
             faults=faults,
             training=cohort_training(
-                train,
-                local_loss,
-                data.sizes,
-                block,
-                None if interleaved is None else train,
-                faulty=bool(faults),
-                memory=method.memory,
+                train, local_loss, data.sizes, block, train if together else None, bool(faults), method.memory
             ),
             loss=scoring(net, loss),
             metric=scoring(net, loss if whole is not None else metric),  # no rule reads it then
