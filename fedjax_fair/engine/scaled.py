@@ -16,33 +16,34 @@ ADVICE = "for tokens give FederatedData.from_arrays(..., normalizer=None)"
 
 
 def check_init(net: Model, data: FederatedData, example: Any, error: Exception) -> None:
-    """Say what a model's first pass failed on, unless the error is a sentence already.
+    """Say what is wrong with an example that a model failed on, where another form of it passes.
 
     Raises:
-      ValueError: with the form of an example, and with what may be wrong with it.
+      ValueError: the model takes bytes that are not scaled, or images that have a channel axis.
     """
-    if isinstance(error, ValueError) and str(error).startswith("model"):
-        return
     form = ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(example))
-    hint = ""
-    if _takes_raw(net, data):
-        hint = f": x is uint8 and was scaled as images are, and the model takes it unscaled; {ADVICE}"
-    elif any(len(leaf.shape) == 3 for leaf in jax.tree.leaves(data.x)):
-        hint = ": images without a channel axis get one by x[..., None]"
-    raise ValueError(f"model must take one example, {form}, got {said(error)}{hint}") from error
+    raw = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[1:]), leaf.dtype), data.x)
+    if _is_scaled(data) and _takes(net, raw):
+        hint = f"x is uint8 and was scaled as images are, and the model takes it unscaled; {ADVICE}"
+    elif _takes(net, jax.tree.map(_with_channel, example)):
+        hint = "images without a channel axis get one by x[..., None]"
+    else:
+        return
+    raise ValueError(f"model must take one example, {form}, got {said(error)}: {hint}") from error
 
 
 def _is_scaled(data: FederatedData) -> bool:
     return data.normalizer is not None and any(leaf.dtype == jnp.uint8 for leaf in jax.tree.leaves(data.x))
 
 
-def _takes_raw(net: Model, data: FederatedData) -> bool:
-    """Whether the model has a first pass for bytes that are not scaled."""
-    if not _is_scaled(data):
-        return False
-    raw = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[1:]), leaf.dtype), data.x)
+def _with_channel(leaf: Any) -> Any:
+    return jax.ShapeDtypeStruct((*leaf.shape, 1), leaf.dtype) if len(leaf.shape) == 3 else leaf
+
+
+def _takes(net: Model, example: Any) -> bool:
+    """Whether the model has a first pass for such an example."""
     try:
-        jax.eval_shape(net.init, jax.random.key(0), raw)
+        jax.eval_shape(net.init, jax.random.key(0), example)
     except Exception:  # then the first error is about something else
         return False
     return True

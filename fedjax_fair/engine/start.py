@@ -30,7 +30,7 @@ def shapes_of(net: Model, data: FederatedData) -> tuple[Any, Params]:
     """One example and the model's parameters, by their shapes alone.
 
     Raises:
-      ValueError: a model that does not take an example, or parameters that cannot be averaged.
+      ValueError: parameters that cannot be averaged, or an example that the model takes in another form only.
     """
     example = jax.eval_shape(lambda: data.take(jnp.zeros((1,), jnp.int32))[0])
     try:

@@ -79,14 +79,16 @@ def test_a_batch_of_images_that_is_read_as_one_is_refused(padding, sentence):
     make(Image(padding), BYTES[..., None])
 
 
-def test_a_model_that_takes_no_example_says_which():
-    class Two(nn.Module):
-        @nn.compact
-        def __call__(self, x, other):
-            return nn.Dense(2)(x)
+def test_a_models_own_mistake_is_raised_as_it_is():
+    """Its traceback has the line."""
 
-    with pytest.raises(ValueError, match=r"model must take one example, float32\[1, 3\], got TypeError: .*other"):
-        make(Two(), np.ones((40, 3), np.float32))
+    class Wrong(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(2)(nothing)  # noqa: F821
+
+    with pytest.raises(NameError, match="nothing"):
+        make(Wrong())
 
 
 def test_labels_with_gaps_are_to_be_renumbered():
