@@ -37,8 +37,10 @@ from fedjax_fair.aggregators.iterate_averaging import average_iterates, averaged
 from fedjax_fair.aggregators.regret import Ledger, ledger
 from fedjax_fair.data import FederatedData, partition
 from fedjax_fair.engine import callbacks
+from fedjax_fair.engine.exporting import export, load_params
 from fedjax_fair.engine.history import History
 from fedjax_fair.engine.personal import fine_tune
+from fedjax_fair.engine.predict import Prediction, confusion, predict
 from fedjax_fair.engine.run import run
 from fedjax_fair.engine.simulation import simulation
 from fedjax_fair.engine.sweep import Sweep, sweep
@@ -91,6 +93,7 @@ __all__ = [
     "Memory",
     "Method",
     "Metric",
+    "Prediction",
     "Report",
     "Selector",
     "SimState",
@@ -108,6 +111,7 @@ __all__ = [
     "callbacks",
     "check_rule",
     "compare",
+    "confusion",
     "contribution",
     "cpow_d",
     "data",
@@ -117,6 +121,7 @@ __all__ = [
     "drfl",
     "erm",
     "excluding",
+    "export",
     "fairmoo",
     "faults",
     "fedavg",
@@ -137,6 +142,7 @@ __all__ = [
     "fine_tune",
     "gifair",
     "ledger",
+    "load_params",
     "local_sgd",
     "loss_proportional",
     "loss_softmax",
@@ -148,6 +154,7 @@ __all__ = [
     "pg_ffl",
     "plot",
     "pow_d",
+    "predict",
     "propfair",
     "propfair_objective",
     "proximal",

@@ -71,6 +71,12 @@ def check_count(name: str, value: Any, low: int = 1, high: int | None = None) ->
     return int(value)
 
 
+def check_truth(name: str, value: Any) -> None:
+    """Raise ValueError unless ``value`` is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
     """Return ``value``, or raise ValueError naming the nearest of ``choices``."""
     known = list(choices)

@@ -196,6 +196,9 @@ class Simulation(NamedTuple):
     arguments: dict[str, Any] | None = None
     """What ``simulation`` was given: ``ff.simulation(**(sim.arguments | {"selector": ff.uniform(5)}))`` is the
     same federation with other cohorts."""
+    outputs: dict[str, Callable[..., Any]] | None = None
+    """``(params, data, memory) -> outputs`` of a split's examples, for :func:`fedjax_fair.predict`: per split, and
+    "test@personal" where clients have models of their own."""
 
 
 Weigh = TypeVar("Weigh", bound=Callable[..., Any])

@@ -36,10 +36,14 @@ def test_every_public_function_is_on_the_site():
             assert f"fedjax_fair.{name}" in page, name
 
 
-RECIPES = re.findall(r"```python\n(import .*?)```", (DOCS / "data.md").read_text(), re.DOTALL)
+RECIPES, PRETRAINED = (
+    re.findall(r"```python\n(import .*?)```", (DOCS / page).read_text(), re.DOTALL)
+    for page in ("data.md", "pretrained.md")
+)
+WORDS = r"ff\.(data\.(?!synthetic)\w+|save|confusion|export)\(|(freeze|eval_first)="
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: re.search(r"ff\.(data\.\w+|save)\(", recipe)[1])
+@pytest.mark.parametrize("recipe", RECIPES + PRETRAINED, ids=lambda recipe: re.search(WORDS, recipe)[0])
 def test_a_recipe_runs_as_it_stands(recipe, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert len([line for line in recipe.splitlines() if line]) <= 15
@@ -49,6 +53,11 @@ def test_a_recipe_runs_as_it_stands(recipe, tmp_path, monkeypatch):
 def test_there_are_recipes_for_every_reader():
     for reader in ("leaf", "table", "npz", "images"):
         assert any(f"ff.data.{reader}(" in recipe for recipe in RECIPES)
+
+
+def test_there_are_recipes_for_pretrained_models():
+    for word in ("params=pretrained", 'freeze="', "ff.confusion(", "ff.export(", "ff.load_params("):
+        assert any(word in recipe for recipe in PRETRAINED)
 
 
 def test_every_page_is_reached_from_the_first():

@@ -21,7 +21,9 @@ from fedjax_fair.engine.behaviour import (
 )
 from fedjax_fair.engine.checks import check_splits
 from fedjax_fair.engine.forward import forward
+from fedjax_fair.engine.scaled import told_apart
 from fedjax_fair.engine.signals import PerExample
+from fedjax_fair.engine.whole import check_whole, whole_alone
 from fedjax_fair.models import Model, losses
 from fedjax_fair.models.client_metrics import Whole
 from fedjax_fair.models.stock import is_stock
@@ -48,12 +50,13 @@ def check_fit(
     if examples is not None:
         if programs is not None:
             drawn = outputs_alone(*programs[1:], params, examples[0])
+            told_apart(net, params, data, examples[0], drawn)
             trained_alone(net, params, data, examples[0])
         labels = np.asarray(data.y)
         tried = Tried(loss, outputs, y, drawn, labels.min(), labels.max())
     metric = default_metric(loss, one, tried) if metric is None else metric
     if isinstance(metric, Whole):
-        _check_whole(metric, outputs, y)
+        check_whole(metric, outputs, y)
     else:
         _check_scores("metric", metric, outputs, y)
     if examples is not None and tried is not None:
@@ -61,7 +64,9 @@ def check_fit(
             if not is_named(function, *STOCK) and not isinstance(function, Whole):
                 scores_alone(name, function, tried.three(), examples[1], outputs.dtype)
         check_labels(loss, tried, labels)
-        if not isinstance(metric, Whole):
+        if isinstance(metric, Whole):
+            whole_alone(metric, tried.three(), examples[1], outputs.dtype)
+        else:
             check_metric(metric, by_default, one, tried, labels)
     return metric
 
@@ -105,22 +110,6 @@ def _check_scores(argument: str, given: PerExample, outputs: jax.ShapeDtypeStruc
     if getattr(values, "shape", None) != (2,):
         got = f"shape {values.shape}" if hasattr(values, "shape") else type(values).__name__
         raise ValueError(f"{argument} must return one value per example, [2] for two, got {got}")
-
-
-def _check_whole(metric: Whole, outputs: jax.ShapeDtypeStruct, y: jax.ShapeDtypeStruct) -> None:
-    """One number of a client."""
-    try:
-        value = jax.eval_shape(metric.fn, outputs, y, jax.ShapeDtypeStruct((2,), bool))
-    except ValueError as error:
-        raise ValueError(f"metric must fit the model and the labels: {error}") from error
-    except Exception as error:  # whatever a user's function raises
-        raise ValueError(
-            f"metric must take a client's outputs, labels and mask, {outputs.dtype}{list(outputs.shape)}, "
-            f"{y.dtype}{list(y.shape)} and bool[2] of two examples, got {said(error)}"
-        ) from error
-    if getattr(value, "shape", None) != ():
-        got = f"shape {value.shape}" if hasattr(value, "shape") else type(value).__name__
-        raise ValueError(f"metric must return one number of a whole client, got {got}")
 
 
 def check_labels(loss: PerExample, tried: Tried, y: np.ndarray) -> None:

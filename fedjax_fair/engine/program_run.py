@@ -19,13 +19,14 @@ from fedjax_fair.engine.run import blank
 def train(
     program: Program,
     keeper: Keeper | None,
-    cuts: Callable[[int], Iterable[tuple[int, int]]],
+    cuts: Callable[[int, bool], Iterable[tuple[int, int]]],
     every: int,
     stop: Callable[[], bool],
     advance: Callable[[int], None],
+    first: bool = False,
 ) -> tuple[list[History], list[bool]]:
     """One history per run, as ``run`` makes it: from the keeper's checkpoint on, and with new ones; and whether its
-    model stayed as it was."""
+    model stayed as it was. ``first``: an evaluation comes ahead of any round."""
     runs, states, began = range(len(program.owners)), program.start(), 0
     past: list[History] = []
     begun = watch.kept(states.params)
@@ -43,7 +44,7 @@ def train(
         now = [join([(gaps, _of(r, record)) for gaps, record in pieces], began) for r in runs] if pieces else past
         return [*map(after, past, now)] if past and pieces else now
 
-    for evaluations, length in cuts(began):
+    for evaluations, length in cuts(began, first and not past):
         states, record = go_on(states, numbers, data, evaluations=evaluations, every=length, **program.call)
         pieces.append((np.full(evaluations, length), jax.device_get(record)))
         played += evaluations * length

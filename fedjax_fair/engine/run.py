@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Iterator
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_fair.checks import check_count
+from fedjax_fair.checks import check_count, check_truth
 from fedjax_fair.engine import checkpoint as checkpoints
 from fedjax_fair.engine import watch
 from fedjax_fair.engine.history import History, after, join, told
 from fedjax_fair.engine.progress import asked_to_stop, bar
 from fedjax_fair.engine.signals import scored
+from fedjax_fair.engine.start import own_state
 from fedjax_fair.numerics.model_size import is_small, is_tiny
 from fedjax_fair.numerics.xla_options import SMALL, TINY, compiled
 from fedjax_fair.types import Evaluation, Info, Key, SimState, Simulation
@@ -49,18 +49,6 @@ def _copied(state: SimState) -> SimState:
     return jax.tree.map(jnp.copy, state)
 
 
-@partial(jax.jit, static_argnames="init")
-def _first_state(key: Key, *, init: Callable) -> SimState:
-    """Never called: its shapes are looked up where those of ``sim.init`` would be traced anew for every call."""
-    return init(key)
-
-
-@cache
-def _any_key() -> Any:
-    """A key's shape and type, which to ask for takes as long as the rest of a look at a state."""
-    return jax.eval_shape(lambda: jax.random.key(0))
-
-
 def _is_small(state: SimState, *_: Any, **__: Any) -> bool:
     return is_small(state.params)
 
@@ -78,6 +66,7 @@ def run(
     rounds: int = 100,
     *,
     eval_every: int = 10,
+    eval_first: bool = False,
     state: SimState | None = None,
     chunk: int | None = None,
     progress: bool | str | None = None,
@@ -96,6 +85,8 @@ def run(
       key: a JAX key, or a seed; decides initial model, selection and batches.
       rounds: how many rounds to play (more, where ``state`` is given).
       eval_every: rounds between evaluations.
+      eval_first: whether the model that the run begins with is evaluated, too: the history's first evaluation is
+        then that of round 0 (or of ``state.round``), ahead of any round.
       state: continue from here instead of from ``sim.init(key)``; it stays usable.
       chunk: evaluations per compiled call, between which Python runs; chosen by default so that the call
         returns some ten times, in chunks of one length, or after ``every`` rounds.
@@ -118,6 +109,7 @@ def run(
     rounds = check_count("rounds", rounds)
     gap = min(check_count("eval_every", eval_every), rounds)
     chunk = check_keeping(checkpoint, every, gap, chunk)
+    check_truth("eval_first", eval_first)
     _check_start(sim, key, state, on_chunk)
     pieces: list[tuple[np.ndarray, Any]] = []
 
@@ -126,8 +118,8 @@ def run(
         return past if now is None else now if past is None else after(past, now)  # type: ignore[return-value]
 
     with asked_to_stop(checkpoint is not None) as stop, bar(progress, rounds) as advance:
-        state = sim.init(as_key(key)) if state is None else _own(state, sim)
-        keeper = None if checkpoint is None else _keeper(checkpoint, sim, state, rounds, gap)
+        state = sim.init(as_key(key)) if state is None else own_state(state, sim)
+        keeper = None if checkpoint is None else _keeper(checkpoint, sim, state, rounds, gap, eval_first)
         before, done, past = int(state.round), 0, None
         begun, warned = state.params, False
         if keeper is not None and (found := keeper.load(state, blank(sim))):
@@ -136,7 +128,7 @@ def run(
         advance(done)
         if past is not None and on_chunk is not None and on_chunk(_copied(state), told(past, sim)):
             return state, told(past, sim)
-        for evaluations, length in chunks(rounds, gap, chunk, done):
+        for evaluations, length in chunks(rounds, gap, chunk, done, eval_first and past is None):
             functions = {"step": sim.step, "evaluate": sim.evaluate, "deploy": sim.deploy}
             state, record = _play(state, sim.data, **functions, evaluations=evaluations, every=length)
             pieces.append((np.full(evaluations, length), jax.device_get(record)))
@@ -199,23 +191,14 @@ def as_key(key: Any) -> Key:
     raise ValueError(f"key must be one jax.random.key(...), or a seed, got {key!r}")
 
 
-def _own(state: Any, sim: Simulation) -> SimState:
-    """``state``, or ValueError unless it is one of this simulation."""
-    wanted = _first_state.eval_shape(_any_key(), init=sim.init)
-    mine, like = ((jax.tree.structure(tree), _shapes(tree)) for tree in (state, wanted))
-    if not isinstance(state, SimState):
-        raise ValueError(f"state must be what a run of this simulation left, got {type(state).__name__}")
-    if mine != like:
-        raise ValueError("state must be what a run of this simulation left, got one of another simulation")
-    return state
-
-
-def _shapes(tree: Any) -> list[tuple[int, ...]]:
-    return [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)]
-
-
-def _keeper(folder: str | Path, sim: Simulation, state: SimState, rounds: int, every: int) -> checkpoints.Keeper:
-    settings = {"first round": int(state.round), "rounds": rounds, "eval_every": every}
+def _keeper(
+    folder: str | Path, sim: Simulation, state: SimState, rounds: int, every: int, first: bool
+) -> checkpoints.Keeper:
+    settings = {
+        "first round": int(state.round),
+        "rounds": rounds,
+        "eval_every": f"{every} and round 0" if first else every,
+    }
     return checkpoints.keeper(folder, checkpoints.describe(sim, state, settings))
 
 
@@ -227,10 +210,13 @@ def blank(sim: Simulation) -> History:
     return jax.tree.map(lambda leaf: np.zeros(0), History(np.zeros(0), scores, *info))
 
 
-def chunks(rounds: int, every: int, chunk: int | None, done: int = 0) -> Iterator[tuple[int, int]]:
+def chunks(
+    rounds: int, every: int, chunk: int | None, done: int = 0, first: bool = False
+) -> Iterator[tuple[int, int]]:
     """``(evaluations, rounds before each)`` of every compiled call; few distinct ones, since each compiles.
 
-    Of ``rounds`` in all, ``done`` (whole evaluations, or all) were played before.
+    Of ``rounds`` in all, ``done`` (whole evaluations, or all) were played before. ``first``: an evaluation comes
+    ahead of any round.
     """
     total, rest = divmod(rounds, every)
     if chunk is None:
@@ -239,7 +225,9 @@ def chunks(rounds: int, every: int, chunk: int | None, done: int = 0) -> Iterato
         divisors = [d for d in range(1, wanted + 1) if total % d == 0]
         chunk = divisors[-1] if 5 * divisors[-1] >= wanted else wanted
     check_count("chunk", chunk)
-    for first in range(done // every, total, chunk):
-        yield min(chunk, total - first), every
+    if first:
+        yield 1, 0
+    for begun in range(done // every, total, chunk):
+        yield min(chunk, total - begun), every
     if rest and done < rounds:
         yield 1, rest

@@ -16,23 +16,17 @@ import jax.numpy as jnp
 from jax import Array
 from jax.sharding import Mesh
 
-from fedjax_fair.checks import check_count
 from fedjax_fair.data import FederatedData, Split
 from fedjax_fair.engine.devices import gather, share, shared_out
 from fedjax_fair.engine.failures import unless_dead
 from fedjax_fair.models import Model
 from fedjax_fair.models.client_metrics import Whole
 from fedjax_fair.models.rewriting import fast
-from fedjax_fair.numerics.model_size import is_small
 from fedjax_fair.types import Evaluation, Key, Params, SimState
 
 PIECE = 256
 FLAT = 256
 """Examples of a cohort's forward pass at most: half of the last pass is nobody's, on average."""
-FEWEST, MOST = 16, 512
-CACHED = 2**22
-"""Bytes that the largest array of a forward pass may take on a CPU: with 100 kB an example, as of the stock CNN or
-of a ResNet of 8 channels, batches of 32 and of 64 take .6 of the time of those of 512."""
 PerExample = Callable[[Array, Array], Array]
 """``(outputs [B, ...], y [B, ...]) -> f[B]``: a loss or a metric."""
 
@@ -55,10 +49,24 @@ def every_client(
     Where there is a ``whole`` metric, the first score is the model's outputs, and the first of the results is that
     of each client's, of whom none has more than ``capacity`` examples.
     """
-    total, n = split.rows.shape[0], split.size.shape[0]
-    if total == 0:
+    n = split.size.shape[0]
+    if split.rows.shape[0] == 0:
         nothing = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
         return tuple(jnp.full((n,), jnp.nan, v.dtype) for v in nothing)
+    values = every_example(score, params, data, split, batch, mesh)
+    found = () if whole is None else (by_client(whole, values[0], data, split, capacity),)
+    means = (
+        _sums(v, split) / jnp.where(split.size > 0, split.size.astype(v.dtype), jnp.nan)
+        for v in values[len(found) :]
+    )
+    return *found, *means
+
+
+def every_example(
+    score: Score, params: Params, data: FederatedData, split: Split, batch: int, mesh: Mesh | None = None
+) -> tuple[Array, ...]:
+    """Each score of every example of a split that is not empty, in its order: several [R, ...]."""
+    total = split.rows.shape[0]
     count = 1 if mesh is None else mesh.size
     steps = -(-total // min(batch, total) // count) * count  # as many for every device
     batch = -(-total // steps)  # even batches: the last is hardly padded
@@ -69,13 +77,7 @@ def every_client(
 
     starts = jnp.arange(steps, dtype=jnp.int32) * batch
     values = shared_out(lambda mine: jax.lax.map(flat, mine), starts, mesh)
-    values = tuple(v.reshape(-1, *v.shape[2:])[:total] for v in values)
-    found = () if whole is None else (by_client(whole, values[0], data, split, capacity),)
-    means = (
-        _sums(v, split) / jnp.where(split.size > 0, split.size.astype(v.dtype), jnp.nan)
-        for v in values[len(found) :]
-    )
-    return *found, *means
+    return tuple(v.reshape(-1, *v.shape[2:])[:total] for v in values)
 
 
 def by_client(whole: Whole, outputs: Array, data: FederatedData, split: Split, capacity: int) -> Array:
@@ -200,18 +202,6 @@ def scoring(net: Model, *measures: PerExample | Whole) -> Score:
         return tuple(value.astype(jnp.result_type(float)) for value in found)  # bfloat16 sums stick at 256
 
     return score
-
-
-def choose_eval_batch(eval_batch: int | None, params: Params, widest: Callable[[], float] = lambda: 0) -> int:
-    """How many examples a forward pass takes: the loop costs more than a small model's products, and on a CPU what
-    a larger one makes of them is to stay in cache. ``widest() -> bytes`` of its largest array, for an example."""
-    if eval_batch is not None:
-        return check_count("eval_batch", eval_batch)
-    if is_small(params):
-        return 4096
-    if jax.default_backend() != "cpu":
-        return MOST
-    return int(min(MOST, max(FEWEST, CACHED / max(widest(), 1) // 8 * 8)))
 
 
 def evaluator(

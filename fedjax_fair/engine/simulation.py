@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar, get_args
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh
@@ -14,18 +13,19 @@ from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine import checks
 from fedjax_fair.engine.alone import check_objective
-from fedjax_fair.engine.blocks import choose_block, choose_interleaved
+from fedjax_fair.engine.blocks import choose_block, choose_eval_batch, choose_interleaved
 from fedjax_fair.engine.components import Components
 from fedjax_fair.engine.devices import as_mesh, everywhere, part, replicate
-from fedjax_fair.engine.first_draw import drawer
-from fedjax_fair.engine.fit import check_fit, check_other, check_parameters, of_this_form
+from fedjax_fair.engine.fit import check_fit, check_other, of_this_form
 from fedjax_fair.engine.forward import widest
-from fedjax_fair.engine.memory import broadcaster, check_memory, first_memory
+from fedjax_fair.engine.freezing import Freeze, deploying, freezing, of_whole, step_of
+from fedjax_fair.engine.memory import broadcaster, check_memory
+from fedjax_fair.engine.outputs import outputs_of
 from fedjax_fair.engine.personal import FineTune, judged_alone, names_of, owners
 from fedjax_fair.engine.restarts import check_local
-from fedjax_fair.engine.round import play_round
 from fedjax_fair.engine.server import server_of, signals_read
-from fedjax_fair.engine.signals import PerExample, choose_eval_batch, evaluator, scoring
+from fedjax_fair.engine.signals import PerExample, evaluator, scoring
+from fedjax_fair.engine.start import first_model, initializer, shapes_of
 from fedjax_fair.engine.training import cohort_training, local_work
 from fedjax_fair.engine.watch import say
 from fedjax_fair.local.remembering import within
@@ -39,7 +39,6 @@ from fedjax_fair.robustness.faults import Fault, check_faults
 from fedjax_fair.selectors import uniform
 from fedjax_fair.types import (
     Aggregator,
-    Key,
     Method,
     Params,
     Selector,
@@ -51,6 +50,7 @@ from fedjax_fair.types import (
 
 Precision = Literal["highest", "high", "default"]
 
+SPLITS = ("train", "validation", "test")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -68,6 +68,8 @@ def simulation(
     metric: PerExample | Metric | None = None,
     evaluate: Sequence[str | FineTune] = ("test",),
     deploy: Callable[[SimState], Params] | None = None,
+    params: Params | None = None,
+    freeze: Freeze | None = None,
     client_block: int | str | None = "auto",
     eval_batch: int | None = None,
     precision: Precision = "highest",
@@ -104,6 +106,12 @@ def simulation(
         "test@personal" scores every client's own model, of methods such as ``ff.ditto()``;
         ``ff.fine_tune(trainer)`` the global one after every client has tuned it, as "test@tuned".
       deploy: the model to evaluate, of a state; the last iterate by default, ``ff.averaged`` for the mean of all.
+      params: the model to start from, whatever the seed, such as a pretrained one: parameters in the form of
+        ``sim.init(key).params`` (of a linen module ``variables["params"]``), known by their paths. Everything
+        else that a seed decides stays as it is. By default every seed draws its own.
+      freeze: the parameters that stay as they began: a regular expression that is looked for in a parameter's path
+        such as "body/kernel", a list of them, "last" as in ``ff.fedper``, or ``path -> bool``. Frozen ones are no
+        part of what is trained: clients, rules, defences and ``deploy`` find None in their place.
       client_block: how many clients train side by side, vmapped: None for all, 1 for one after another, or a number
         in between. "auto": on an accelerator all. On a CPU two at a time in one loop, not vmapped, on one device
         and where the model has dense layers only and more than 2^15 entries, but at most 1 MB; else one after
@@ -132,105 +140,80 @@ def simulation(
     names = names_of(evaluate, method.memory)
     splits = checks.check_splits(names, data)
     check_choice("precision", precision, get_args(Precision))
-    train, local_loss = local_work(net, method, trainer, loss)
     example, shapes = shapes_of(net, data)
+    frozen = freezing(freeze, shapes)
+    draw = first_model(params, shapes, net, example)
+    train, local_loss = local_work(frozen.holding(net), method, trainer, loss)
+    trained = frozen.trained(shapes)
     metric = check_fit(net, shapes, data, loss, metric)
     kind = as_metric(metric, loss)[0] if kind is None else kind
     say(slow_parts(net, shapes, example))
     eval_batch = choose_eval_batch(eval_batch, shapes, lambda: widest(net, shapes, example))
-    check_objective(local_loss, within(train), shapes, data.sizes)
-    check_local(within(train), shapes, data.sizes)
+    check_objective(local_loss, within(train), trained, data.sizes)
+    check_local(within(train), trained, data.sizes)
     if method.memory is None:
-        checks.check_trainer(train, local_loss, shapes, data)
-    check_memory(method, shapes, data.n_clients, mesh)
+        checks.check_trainer(train, local_loss, trained, data)
+    check_memory(method, trained, data.n_clients, mesh)
     say([remark] if (remark := getattr(method.aggregator.weigh, "remark", "")) else [])
-    server = server_of(method, server_optimizer, data, selector, shapes)
+    server = server_of(method, server_optimizer, data, selector, trained)
     count = part(selector.cohort, mesh)
     block = choose_block(client_block, count, shapes, data.sizes)
     alone = mesh is not None or count == 1  # a device per core has no other to share
-    interleaved = None if alone else choose_interleaved(client_block, train, net, shapes, example)
-    parts = Components(
-        n_clients=data.n_clients,
-        selector=selector,
-        available=available,
-        faults=faults,
-        training=cohort_training(
-            train, local_loss, data.sizes, block, interleaved, faulty=bool(faults), memory=method.memory
-        ),
-        loss=scoring(net, loss),
-        metric=scoring(net, loss if isinstance(metric, Whole) else metric),  # no rule reads it then
-        largest_train=int(data.sizes.max()),
-        largest_validation=int(np.asarray(data.validation.size).max()),
-        eval_batch=eval_batch,
-        weigh=computing("highest", method.aggregator.weigh),
-        update=computing("highest", server.update),
-        reads=signals_read(method, server, selector, data, shapes, kind),
-        memory=method.memory,
-        broadcast=broadcaster(method),
-        revise=None if method.revise is None else computing("highest", method.revise),
-        mesh=mesh,
-    )
-    scores = scoring(net, metric, loss)
-    own = owners(
-        evaluate, method.memory, lambda tune: local_work(net, Method(method.aggregator), tune, loss), data.sizes
-    )
+    together = not alone and choose_interleaved(client_block, train, net, shapes, example) is not None
     whole = metric if isinstance(metric, Whole) else None
-    capacity = {split: int(np.asarray(getattr(data, split).size).max()) for split in splits}
-    judge = judged_alone(scores, own, eval_batch, mesh, whole, capacity)
-    evaluation = everywhere(evaluator(scores, names, eval_batch, mesh, judge, whole, capacity), mesh)
+    reads = signals_read(method, server, selector, data, trained, kind)
+    capacity = {split: int(np.asarray(getattr(data, split).size).max()) for split in SPLITS}
+
+    def parts_of(net: Model) -> Components:
+        train, local_loss = local_work(net, method, trainer, loss)
+        return Components(
+            n_clients=data.n_clients,
+            selector=selector,
+            available=available,
+            faults=faults,
+            training=cohort_training(
+                train, local_loss, data.sizes, block, train if together else None, bool(faults), method.memory
+            ),
+            loss=scoring(net, loss),
+            metric=scoring(net, loss if whole is not None else metric),  # no rule reads it then
+            largest_train=capacity["train"],
+            largest_validation=capacity["validation"],
+            eval_batch=eval_batch,
+            weigh=computing("highest", method.aggregator.weigh),
+            update=computing("highest", server.update),
+            reads=reads,
+            memory=method.memory,
+            broadcast=broadcaster(method),
+            revise=None if method.revise is None else computing("highest", method.revise),
+            mesh=mesh,
+        )
+
+    def evaluation_of(net: Model) -> Callable[..., Any]:
+        scores = scoring(net, metric, loss)
+        work = lambda tune: local_work(net, Method(method.aggregator), tune, loss)  # noqa: E731
+        own = owners(evaluate, method.memory, work, data.sizes)
+        judge = judged_alone(scores, own, eval_batch, mesh, whole, capacity)
+        return evaluator(scores, names, eval_batch, mesh, judge, whole, capacity)
+
     placed = replicate(data, mesh)
-    init = initializer(net, example, method, server, selector, data, mesh)
+    init = initializer(draw, frozen, method, server, selector, data, mesh)
+    deploy = None if deploy is None else deploying(frozen, deploy)
     checks.check_deploy(deploy, init, shapes)
+    outputs = outputs_of(frozen, net, data, method.memory, eval_batch, mesh)
     return Simulation(
         init,
-        computing(precision, of_this_form(placed, everywhere(functools.partial(play_round, parts), mesh))),
-        computing(precision, evaluation),
+        computing(precision, of_this_form(placed, everywhere(step_of(frozen, net, parts_of), mesh))),
+        computing(precision, everywhere(of_whole(frozen, net, evaluation_of), mesh)),
         deploy or _last_iterate,
         placed,
-        getattr(method.aggregator.weigh, "positive_losses", False)
-        and not {"loss", "train_loss"}.isdisjoint(parts.reads),
+        getattr(method.aggregator.weigh, "positive_losses", False) and not {"loss", "train_loss"}.isdisjoint(reads),
         np.any([fault.who for fault in faults], axis=0) if faults else None,
         kind,
         functools.partial(check_other, (data, placed), net, shapes, loss, metric, splits),
-        parts.reads,
+        reads,
         arguments,
+        {name: computing(precision, everywhere(of, mesh)) for name, of in outputs.items()},
     )
-
-
-def shapes_of(net: Model, data: FederatedData) -> tuple[Any, Params]:
-    """One example and the model's parameters, by their shapes alone."""
-    example = jax.eval_shape(lambda: data.take(jnp.zeros((1,), jnp.int32))[0])
-    return example, check_parameters(jax.eval_shape(net.init, jax.random.key(0), example))
-
-
-def initializer(
-    net: Model,
-    example: Any,
-    method: Method,
-    server: Any,
-    selector: Selector,
-    data: FederatedData,
-    mesh: Mesh | None,
-) -> Callable[[Key], SimState]:
-    """``key -> the state before the first round``; ``example`` is one example's shape."""
-    draw = drawer(net, example)
-
-    def init(key: Key, data: FederatedData = data) -> SimState:
-        model_key, rule_key, selector_key, run_key = jax.random.split(key, 4)
-        sizes = data.train.size.astype(jnp.result_type(float))
-        params = draw(model_key)
-        start = SimState(
-            round=jnp.zeros((), jnp.int32),
-            key=run_key,
-            params=params,
-            server=server.init(params),
-            aggregator=method.aggregator.init(sizes, rule_key),
-            selector=selector.init(sizes, selector_key),
-            memory=first_memory(method.memory, params, data.n_clients),
-        )
-        return replicate(start, mesh)
-
-    return init
 
 
 def computing(precision: str, function: F) -> F:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from fedjax_fair.checks import check_count
+from fedjax_fair.checks import check_count, check_truth
 from fedjax_fair.data.alike import equal
 from fedjax_fair.engine import watch
 from fedjax_fair.engine.checkpoint import Keeper
@@ -62,6 +62,7 @@ def sweep(
     seeds: int | Sequence[Any] = 1,
     rounds: int = 100,
     eval_every: int = 10,
+    eval_first: bool = False,
     side_by_side: int | str | None = "auto",
     devices: int | Mesh = 1,
     chunk: int | None = None,
@@ -90,6 +91,7 @@ def sweep(
       seeds: how many (0, 1, ...), or a list of seeds or JAX keys.
       rounds: of every run.
       eval_every: rounds between evaluations.
+      eval_first: as in ``run``.
       side_by_side: how many runs are vmapped at a time on a device: None for all, 1 for one after another. "auto":
         one after another on a CPU with a model of more than 20,000 parameters, else all.
       devices: how many of JAX's devices the runs of a program are shared out over, or a mesh of one axis. Each
@@ -113,6 +115,7 @@ def sweep(
     rounds = check_count("rounds", rounds)
     gap = min(check_count("eval_every", eval_every), rounds)
     chunk = check_keeping(checkpoint, every, gap, chunk)
+    check_truth("eval_first", eval_first)
     keys, mesh, cluster = _keys(seeds), as_mesh(devices), cluster_of(workers, scheduler)
     if not isinstance(grid, Mapping):
         raise ValueError(f"grid must map settings to their values, such as {{'alpha': [.1, .5]}}, got {grid!r}")
@@ -121,7 +124,7 @@ def sweep(
     if cluster is not None and mesh is not None:
         raise ValueError("devices share out runs within a process, workers and scheduler among several, got both")
     axes = {name: values_of(name, values) for name, values in grid.items()}
-    course = Course(rounds, gap, chunk, every or 1, checkpoint)
+    course = Course(rounds, gap, chunk, every or 1, checkpoint, eval_first)
     check_names(build, axes)
     _check_build(build, axes, floats_of(axes), mesh)
     for static, _ in groups(points_of(axes), floats_of(axes)):
@@ -149,14 +152,15 @@ class Course(NamedTuple):
     chunk: int | None
     every: int
     checkpoint: str | Path | None
+    eval_first: bool
 
     def keeper(self, program: Program, place: Path | None) -> Keeper | None:
         """The program's place on disk."""
         if place is None:
             return None
         seeds = program.owners.count(program.owners[0])
-        settings = {"rounds": self.rounds, "eval_every": self.gap, "seeds": seeds}
-        return keeper_of(program, place, settings)
+        gap = f"{self.gap} and round 0" if self.eval_first else self.gap
+        return keeper_of(program, place, {"rounds": self.rounds, "eval_every": gap, "seeds": seeds})
 
 
 def programs_of(
@@ -191,7 +195,7 @@ def _play(program: Program, keeper: Keeper | None, course: Course, stop: Any, ad
     if stop():
         raise KeyboardInterrupt(f"stopped before {program.name}; what is trained is kept in {course.checkpoint}")
     cuts = partial(chunks, course.rounds, course.gap, course.chunk)
-    return train(program, keeper, cuts, course.every, stop, advance)
+    return train(program, keeper, cuts, course.every, stop, advance, course.eval_first)
 
 
 def _told(points: list[Point], programs: Sequence[Program], found: Sequence[Any]) -> Sweep:

@@ -40,6 +40,8 @@ def below_zero(sim: Simulation, history: History) -> list[str]:
 def unused(sim: Simulation, history: History, stayed: bool) -> list[str]:
     """Sentences for a run that left the model as it was (``stayed``), or that never used some client's update."""
     rounds, active, coef = len(history.active), history.active, history.coef
+    if not rounds:  # stopped after the evaluation of the first model
+        return []
     begun = f"no update was used in {rounds} rounds, so the model is as it began"
     if not active.any():
         return [

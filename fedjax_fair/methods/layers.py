@@ -14,30 +14,35 @@ Personal = str | Callable[[str], bool]
 ``path -> bool``."""
 
 
-def check_personal(personal: Any) -> None:
-    """ValueError unless it is a pattern or a predicate."""
+def check_personal(personal: Any, name: str = "personal") -> None:
+    """ValueError, which calls it by ``name``, unless it is a pattern or a predicate."""
     if isinstance(personal, str):
         try:
             re.compile(personal)
         except re.error as error:
-            raise ValueError(f"personal must be a regular expression, got {personal!r}: {error}") from error
+            raise ValueError(f"{name} must be a regular expression, got {personal!r}: {error}") from error
     elif not callable(personal):
         raise ValueError(
-            "personal must be 'last', a pattern of parameters' paths or a function of one, such as 'Dense_1', got "
+            f"{name} must be 'last', a pattern of parameters' paths or a function of one, such as 'Dense_1', got "
             f"{personal!r}"
         )
 
 
-def chosen(personal: Personal, params: Params) -> list[bool]:
-    """Which leaves of a model stay at the client.
+def paths_of(params: Params) -> list[str]:
+    """The paths of a model's leaves, such as ``Dense_1/kernel``."""
+    return [
+        jax.tree_util.keystr(path, simple=True, separator="/")
+        for path, _ in jax.tree_util.tree_leaves_with_path(params)
+    ]
+
+
+def chosen(personal: Personal, params: Params, name: str = "personal") -> list[bool]:
+    """Which leaves of a model stay at the client; the argument is called by ``name``.
 
     Raises:
       ValueError: a pattern that no path matches.
     """
-    paths = [
-        jax.tree_util.keystr(path, simple=True, separator="/")
-        for path, _ in jax.tree_util.tree_leaves_with_path(params)
-    ]
+    paths = paths_of(params)
     if callable(personal):
         return [bool(personal(path)) for path in paths]
     if personal == "last":
@@ -49,7 +54,7 @@ def chosen(personal: Personal, params: Params) -> list[bool]:
         return flags
     flags = [re.search(personal, path) is not None for path in paths]
     if not any(flags):
-        raise ValueError(f"personal must match a parameter of {', '.join(paths)}, got {personal!r}")
+        raise ValueError(f"{name} must match a parameter of {', '.join(paths)}, got {personal!r}")
     return flags
 
 

@@ -10,6 +10,7 @@ from jax import Array
 
 from fedjax_fair.aggregators.fedavg import fedavg
 from fedjax_fair.data import FederatedData
+from fedjax_fair.engine.freezing import freezing
 from fedjax_fair.engine.history import History, judged, told
 from fedjax_fair.engine.simulation import computing
 from fedjax_fair.engine.training import cohort_training, local_work
@@ -43,13 +44,16 @@ def reference(sim: Simulation, data: FederatedData) -> Reference:
     Its loss is ``sim``'s, without what a method adds to it; nothing is averaged, absent or false.
     """
     given = _arguments(sim)
-    net, loss = as_model(given["model"]), given["loss"]
-    train, objective = local_work(net, Method(fedavg()), given["trainer"], loss)
-    work = cohort_training(train, objective, data.sizes, 1, None).stacked
+    net, loss, sizes = as_model(given["model"]), given["loss"], data.sizes
+    shapes = jax.eval_shape(sim.init, jax.random.key(0)).params
+    frozen = freezing(given["freeze"], shapes)
     judges = sim.data.n_clients  # a union is a client that trains, and not one of those who are scored
 
     def trained(key: Key, client: Array, stretches: Array, of: Array, data: FederatedData) -> Scores:
         begun, total = sim.init(key, sim.data), stretches.sum()
+        start, rest = frozen.split(begun.params)
+        train, objective = local_work(frozen.holding(net, rest), Method(fedavg()), given["trainer"], loss)
+        work = cohort_training(train, objective, sizes, 1, None).stacked
 
         def one(i: Array, params: Params) -> Params:
             round = (i / total * of).astype(jnp.int32)  # of the federation's: what a schedule goes by
@@ -59,13 +63,12 @@ def reference(sim: Simulation, data: FederatedData) -> Reference:
         def stretch(carry: tuple[Array, Params], rounds: Array) -> tuple[tuple[Array, Params], Scores]:
             played, params = carry
             params = jax.lax.fori_loop(played, played + rounds, one, params)
-            found = jax.tree.map(lambda values: values[:judges], sim.evaluate(params, data))
+            found = jax.tree.map(lambda values: values[:judges], sim.evaluate(frozen.whole(params, rest), data))
             return (played + rounds, params), found
 
-        return jax.lax.scan(stretch, (jnp.zeros((), stretches.dtype), begun.params), stretches)[1]
+        return jax.lax.scan(stretch, (jnp.zeros((), stretches.dtype), start), stretches)[1]
 
     precise = computing(given["precision"], trained)
-    shapes = jax.eval_shape(sim.init, jax.random.key(0)).params
     options = [(TINY, lambda *_: is_tiny(shapes)), (SMALL, lambda *_: is_small(shapes))]
     return Reference(compiled(precise, options))
 

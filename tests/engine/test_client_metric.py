@@ -39,8 +39,7 @@ def build(data, aggregator=None, **settings):
         data,
         aggregator=aggregator or ff.fedavg(),
         trainer=LOCAL,
-        metric=ff.losses.auroc,
-        **settings,
+        **{"metric": ff.losses.auroc, **settings},
     )
 
 
@@ -134,3 +133,25 @@ def test_other_data_may_not_have_larger_clients_than_there_is_room_for(data):
         ValueError, match=f"data must have at most {most} test examples a client, as at first, got 40"
     ):
         build(few).check(data)
+
+
+@pytest.mark.parametrize(
+    "careless",
+    [
+        lambda outputs, y, mask: (outputs.argmax(1) == y).mean(),
+        lambda outputs, y, mask: jnp.where(mask, outputs.argmax(1) == y, 0).mean(),
+        lambda outputs, y, mask: jnp.abs(outputs).max(),
+    ],
+    ids=["no mask", "divided by all", "a maximum over all"],
+)
+def test_a_metric_that_sees_what_is_behind_the_mask_is_refused(careless, data):
+    with pytest.raises(ValueError, match=r"metric must leave out .* mask is False, .* changes"):
+        build(data, metric=ff.losses.whole(careless))
+
+
+NAMED = ("auroc", "balanced_accuracy", "calibration_error", "f1", "f1_macro", "f1_micro")
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_metrics_that_there_are_do_not(name, data):
+    assert build(data, metric=getattr(ff.losses, name)).metric.for_everybody is False

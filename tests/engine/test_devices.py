@@ -21,7 +21,7 @@ import fedjax_fair as ff
 
 RULES = ("fedavg", "fedmaba", "aaggff_d", "fedmgda_plus")
 
-CASES = 3 * len(RULES) + 8
+CASES = 3 * len(RULES) + 9
 
 PROGRAM = """
 import sys; sys.path[:0] = [{tests!r}, {tests!r} + '/engine']
@@ -131,6 +131,23 @@ def played(sim, rounds):
     return {"params": np.concatenate(leaves), "coef": history.coef, "ids": history.ids, "loss": history.loss}
 
 
+def given(devices):
+    """From parameters of one's own, half of them frozen, evaluated before the first round; and what they say."""
+    sim = ff.simulation(
+        toy.linear,
+        toy.federation(sizes=(3, 8, 5, 4, 6, 7, 3, 4, 9, 5, 6, 4)),
+        aggregator=ff.ditto(0.5),
+        trainer=ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=3),
+        params={"w": np.ones((4, 3), np.float32), "b": np.arange(3, dtype=np.float32)},
+        freeze="b",
+        devices=devices,
+    )
+    state, history = ff.run(sim, 3, 4, eval_every=2, eval_first=True)
+    said = [ff.predict(sim, state, personal=personal) for personal in (False, True)]
+    outputs = np.concatenate([mine.outputs.ravel() for each in said for mine in each.values()])
+    return {"params": outputs, "coef": history.coef, "ids": history.ids, "loss": history.loss}
+
+
 def swept(clients, runs):
     """Three settings from three seeds in one program, over so many devices by clients or by runs."""
     data = alike(np.float32)
@@ -154,6 +171,7 @@ def results(devices):
     found["scaffold 5"] = played(logistic("scaffold", 5, devices), 50)
     found["drfa 5"] = played(logistic("drfa", 5, devices), 20)
     found["one by one"] = played(one_by_one(devices), 50)
+    found["given"] = given(devices)
     found["swept clients"] = swept(devices, 1)
     found["swept runs"] = swept(1, devices)
     for name in RULES:

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedjax_fair.engine.blocks import choose_eval_batch
 from fedjax_fair.engine.first_draw import drawer
 from fedjax_fair.engine.forward import widest
-from fedjax_fair.engine.signals import choose_eval_batch
 from fedjax_fair.models import as_model, cnn, logistic_regression
 
 IMAGE = jax.ShapeDtypeStruct((1, 16, 16, 1), jnp.float32)

@@ -24,7 +24,7 @@ from toy import (
 )
 
 import fedjax_fair as ff
-from fedjax_fair.engine.signals import choose_eval_batch
+from fedjax_fair.engine.blocks import choose_eval_batch
 from fedjax_fair.local.objectives import erm
 from fedjax_fair.types import Client
 
