@@ -27,6 +27,11 @@ NOT_DENSE = frozenset(["scan", "while", "gather", "conv_general_dilated"])
 """Operations of recurrent, embedding and convolutional layers."""
 
 
+def are_uneven(sizes: np.ndarray) -> bool:
+    """Whether clients of these sizes, side by side, would mostly wait for the largest."""
+    return bool(sizes.max() > 2 * sizes.mean())
+
+
 def choose_block(client_block: int | str | None, cohort: int, params: Params, sizes: np.ndarray) -> int | None:
     """How many clients train side by side, vmapped; None for the whole cohort.
 
@@ -42,7 +47,7 @@ def choose_block(client_block: int | str | None, cohort: int, params: Params, si
         return None if block >= cohort else block
     if jax.default_backend() != "cpu":
         return None
-    if any(leaf.ndim >= 4 for leaf in jax.tree.leaves(params)) or sizes.max() > 2 * sizes.mean():
+    if any(leaf.ndim >= 4 for leaf in jax.tree.leaves(params)) or are_uneven(sizes):
         return 1
     most = max(1, SMALL // max(1, bytes_of(params)))
     if most >= cohort:

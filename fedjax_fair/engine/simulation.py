@@ -14,7 +14,7 @@ from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine import checks
 from fedjax_fair.engine.alone import check_objective
-from fedjax_fair.engine.blocks import choose_block, choose_interleaved
+from fedjax_fair.engine.blocks import are_uneven, choose_block, choose_interleaved
 from fedjax_fair.engine.components import Components
 from fedjax_fair.engine.devices import as_mesh, everywhere, part, replicate
 from fedjax_fair.engine.first_draw import drawer
@@ -161,6 +161,7 @@ def simulation(
         metric=scoring(net, loss if isinstance(metric, Whole) else metric),  # no rule reads it then
         largest_train=int(data.sizes.max()),
         largest_validation=int(np.asarray(data.validation.size).max()),
+        uneven=are_uneven(data.sizes),
         eval_batch=eval_batch,
         weigh=computing("highest", method.aggregator.weigh),
         update=computing("highest", server.update),
@@ -176,7 +177,7 @@ def simulation(
     )
     whole = metric if isinstance(metric, Whole) else None
     capacity = {split: int(np.asarray(getattr(data, split).size).max()) for split in splits}
-    judge = judged_alone(scores, own, eval_batch, mesh, whole, capacity)
+    judge = judged_alone(scores, own, eval_batch, mesh, whole, capacity, parts.uneven)
     evaluation = everywhere(evaluator(scores, names, eval_batch, mesh, judge, whole, capacity), mesh)
     placed = replicate(data, mesh)
     init = initializer(net, example, method, server, selector, data, mesh)

@@ -15,7 +15,7 @@ from fedjax_fair.numerics.batch_sum import repeated, worth_halving
 NARROW = 32
 """Outputs up to which halves pay. With hidden layers of 64 and 200, rounds took 1.04 to 1.1 times as long."""
 LANES = 16
-"""Outputs that a processor's vector holds. Received losses of 60 features and 10 classes took .75 of the time with six
+"""Outputs that a processor's vector holds. Losses of 60 features and 10 classes took .75 of the time with six
 columns of zeros beside the ten; training gains nothing."""
 
 

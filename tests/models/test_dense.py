@@ -1,4 +1,4 @@
-"""The stock models' dense layer: flax's own, with a bias gradient that a CPU sums half by half, in whole vectors."""
+"""The stock models' dense layer: flax's own, its outputs in whole vectors, its bias's gradient by halves."""
 
 import flax.linen as nn
 import jax
