@@ -1,4 +1,4 @@
-"""The engine on a GPU: pfl's published run, many seeds, a full cohort, users' networks, each against the matmul peak.
+"""The engine on a GPU: pfl's published run, many seeds, a full cohort, users' networks, beside the matmul peak.
 
 The precision of float32 products is stated with every figure: "highest", full float32, is what users get, "default"
 what ``simulation(precision="default")`` asks for (TF32 on NVIDIA's tensor cores). The peak is that of one large
@@ -129,7 +129,7 @@ def of_users(options: Options, precision: str, best: float) -> list[dict]:
             try:
                 np.savez(path, **prepared.prepare(work, options.data))
             except ValueError as error:
-                print(f"{name} is not run: {error}", flush=True)
+                print(f"not run: {error}", flush=True)
                 continue
             sim = ours.simulate(work, ours.federation(*workloads.load(work, path)), precision=precision)
             state = sim.init(jax.random.key(0))
@@ -186,7 +186,8 @@ def main(options: Options | None = None) -> int:
     )
     notes = (
         "Median [lowest – highest]; a round of several seeds is one round of each. TFLOP/s counts the products of "
-        "the workload only, of clients of the mean size where sizes differ; the peak is the best of one large product at the same precision: "
+        "the workload only, of clients of the mean size where sizes differ; the peak is the best of one large product "
+        "at the same precision: "
         + ", ".join(
             f"{p} {b / 1e12:.3g} TFLOP/s" for p, b in {e["precision"]: e["peak_flops"] for e in found}.items()
         )
