@@ -186,8 +186,8 @@ def main(options: Options | None = None) -> int:
     )
     notes = (
         "Median [lowest – highest]; a round of several seeds is one round of each. TFLOP/s counts the products of "
-        "the workload only, of clients of the mean size where sizes differ; the peak is the best of one large product "
-        "at the same precision: "
+        "the workload only, of clients of the mean size where sizes differ; the peak is the best of one large "
+        "product at the same precision: "
         + ", ".join(
             f"{p} {b / 1e12:.3g} TFLOP/s" for p, b in {e["precision"]: e["peak_flops"] for e in found}.items()
         )
