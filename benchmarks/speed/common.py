@@ -1,6 +1,7 @@
 """What the small scripts share: where results go, what they say of the machine, how rounds are timed."""
 
 import datetime
+import functools
 import json
 import re
 import statistics
@@ -74,9 +75,12 @@ def equal_federation(x: np.ndarray, y: np.ndarray) -> ff.FederatedData:
 
 
 def rounds_of(sim: ff.Simulation, count: int) -> Program:
-    """``state -> state`` after ``count`` rounds, one compiled call without evaluation; waits for the result."""
+    """``state -> state`` after ``count`` rounds, one compiled call without evaluation; waits for the result.
 
-    @jax.jit
+    It takes the state's memory over, as ``ff.run`` does: else every call copies what clients remember.
+    """
+
+    @functools.partial(jax.jit, donate_argnums=0)
     def play(state: ff.SimState, data: ff.FederatedData) -> ff.SimState:
         return jax.lax.scan(lambda s, _: (sim.step(s, data)[0], None), state, length=count)[0]
 
@@ -87,7 +91,8 @@ def interleaved(
     programs: Mapping[Any, Program], states: Mapping[Any, Any], repeats: int, count: int
 ) -> dict[Any, list[float]]:
     """Seconds per round of each program, ``repeats`` times in turn, after a first call that compiles."""
-    current = {name: programs[name](states[name]) for name in programs}
+    own = jax.tree.map(jnp.copy, dict(states))  # what is taken over must be nobody else's
+    current = {name: programs[name](own[name]) for name in programs}
     taken: dict[Any, list[float]] = {name: [] for name in programs}
     for _ in range(repeats):
         for name, program in programs.items():

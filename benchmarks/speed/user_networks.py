@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -28,12 +29,13 @@ def ours(net: object, data: ff.FederatedData) -> Callable[[], float]:
     trainer = ff.local_sgd(optax.sgd(0.05), batch_size=BATCH)
     parts = {"aggregator": ff.fedavg(), "selector": ff.uniform(COHORT), "trainer": trainer, "evaluate": ("train",)}
     sim = ff.simulation(net, data, **parts)
-    play, state = common.rounds_of(sim, 1), sim.init(jax.random.key(0))
-    play(state)
+    play = common.rounds_of(sim, 1)
+    state = play(jax.tree.map(jnp.copy, sim.init(jax.random.key(0))))
 
     def cpu() -> float:
+        nonlocal state
         begin = time.process_time()
-        play(state)
+        state = play(state)
         return time.process_time() - begin
 
     return cpu

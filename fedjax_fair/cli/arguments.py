@@ -49,7 +49,7 @@ COMPARING = [
     _flag("data_seed", int | None, None, "One federation for all replicates, drawn from this seed."),
     _flag("baseline", str | None, None, "The rule that the others are compared with; by default the first."),
     _flag("last", int, 5, "A measure is the mean over so many last evaluations."),
-    _flag("tune", bool, False, "Try twelve settings of every rule: its papers' grid, and rates around lr."),
+    _flag("tune", bool, False, "Try twelve settings of every rule: grids of what is not given, rates around lr."),
     _flag(
         "choose",
         str,

@@ -81,14 +81,14 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
     for text, entry in entries.items():
         with blamed(entry.rule):
             build(makers[text](), ground.data)
-    tune = {text: grid_of(entry, first.lr) for text, entry in entries.items()} if experiment.tune else {}
+    tune = {text: grid_of(first, entry) for text, entry in entries.items()} if experiment.tune else {}
     return Contest(ground, cohort_of(first, ground.data), makers, build, ground.data if fixed else federation, tune)
 
 
 def maker_of(experiment: Experiment, entry: Entry, cohort: int) -> Callable[..., Any]:
     """A factory of the entry's rule, of its own settings and of the clients' learning rate; with the selector that
     the entry names, where it names one."""
-    own = own_names(entry)
+    own = own_names(experiment, entry)
 
     def make(lr: Any = experiment.lr, **given: Any) -> Any:
         settings = {name: given[key] for key, name in own.items() if key in given}
@@ -103,17 +103,26 @@ def maker_of(experiment: Experiment, entry: Entry, cohort: int) -> Callable[...,
     return make
 
 
-def own_names(entry: Entry) -> dict[str, str]:
-    """The rule's settings that a grid names, by what they are called beside the clients' ``lr``."""
-    grid = GRIDS.get(entry.rule, {})
-    return {f"{entry.rule}_lr" if name == "lr" else name: name for name in grid if name not in entry.settings}
+def own_names(experiment: Experiment, entry: Entry) -> dict[str, str]:
+    """The rule's settings that a grid names, by what they are called beside the clients' ``lr``.
+
+    Without those that are given, by the entry or by an option of the rule's: they are not tuned.
+    """
+    usual = parts.settings_of_factory(type(experiment)(), entry.rule)
+    options = parts.settings_of_factory(experiment, entry.rule)
+    given = set(entry.settings) | {name for name, value in options.items() if value != usual.get(name)}
+    return {
+        f"{entry.rule}_lr" if name == "lr" else name: name
+        for name in GRIDS.get(entry.rule, {})
+        if name not in given
+    }
 
 
-def grid_of(entry: Entry, lr: float) -> dict[str, list[Any]]:
-    """What is tried of a rule: its papers' grid without what the entry settles, and rates around ``lr``."""
-    own = {key: list(GRIDS[entry.rule][name]) for key, name in own_names(entry).items()}
+def grid_of(experiment: Experiment, entry: Entry) -> dict[str, list[Any]]:
+    """What is tried of a rule: its papers' grid without what is given, and rates around the experiment's."""
+    own = {key: list(GRIDS[entry.rule][name]) for key, name in own_names(experiment, entry).items()}
     tried = int(np.prod([len(values) for values in own.values()])) if own else 1
-    return {**own, "lr": rates(lr, POINTS // tried)}
+    return {**own, "lr": rates(experiment.lr, POINTS // tried)}
 
 
 def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None:

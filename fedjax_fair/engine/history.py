@@ -27,9 +27,11 @@ class History(NamedTuple):
     """f32[T, S]: loss of the received model on each client's training set, as reported: a liar's is a lie. NaN for
     a client that was not active, None where the rule does not read it."""
     downloads: np.ndarray
-    """i32[T]: clients that were there and were sent the model, to train or to be asked for their loss."""
+    """i32[T]: clients that were there and were sent the model, to train or to be asked for their loss by the
+    selector. Models that a rule's second look sends are not in it."""
     evaluations: np.ndarray
-    """i32[T]: per-example losses that clients evaluated for the selector."""
+    """i32[T]: per-example losses that clients evaluated for the selector. What a rule reads (received losses, a
+    second look such as DRFA's) is not in it."""
     metric: Metric = ACCURACY
     """What the accuracies are: name, direction, unit and range, without the function."""
     examples: dict[str, np.ndarray] | None = None

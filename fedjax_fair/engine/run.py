@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,12 @@ def _copied(state: SimState) -> SimState:
 def _first_state(key: Key, *, init: Callable) -> SimState:
     """Never called: its shapes are looked up where those of ``sim.init`` would be traced anew for every call."""
     return init(key)
+
+
+@cache
+def _any_key() -> Any:
+    """A key's shape and type, which to ask for takes as long as the rest of a look at a state."""
+    return jax.eval_shape(lambda: jax.random.key(0))
 
 
 def _is_small(state: SimState, *_: Any, **__: Any) -> bool:
@@ -195,7 +201,7 @@ def as_key(key: Any) -> Key:
 
 def _own(state: Any, sim: Simulation) -> SimState:
     """``state``, or ValueError unless it is one of this simulation."""
-    wanted = _first_state.eval_shape(jax.random.key(0), init=sim.init)
+    wanted = _first_state.eval_shape(_any_key(), init=sim.init)
     mine, like = ((jax.tree.structure(tree), _shapes(tree)) for tree in (state, wanted))
     if not isinstance(state, SimState):
         raise ValueError(f"state must be what a run of this simulation left, got {type(state).__name__}")

@@ -17,7 +17,9 @@ from toy import same_arrays
 from fedjax_fair import registry
 from fedjax_fair.cli.arguments import flags, read_command
 from fedjax_fair.cli.commands import main
+from fedjax_fair.cli.comparing import grid_of
 from fedjax_fair.cli.experiment import settings_class
+from fedjax_fair.cli.rule_syntax import parse_rule
 
 SMALL = ["--clients", "6", "--cohort", "3", "--rounds", "4", "--eval-every", "2", "--synthetic.max-size", "80"]
 ALONE = ["--replicates", "1", "--no-references"]
@@ -178,6 +180,15 @@ def test_tune_tries_twelve_settings_of_every_rule_and_says_which_it_chose(tmp_pa
     assert kept["settings"]["fedavg"].keys() == kept["settings"]["afl:lr=.1"].keys() == {"lr"}
     assert kept["settings"]["qfedavg"].keys() == {"q", "lr"}
     assert f"q={kept['settings']['qfedavg']['q']:g}" in printed
+
+
+@pytest.mark.parametrize(("words", "rule"), [(["--qfedavg.q", "3"], "qfedavg"), ([], "qfedavg:q=3")])
+def test_a_setting_that_is_given_is_not_tuned(words, rule):
+    experiment, _ = read_command(["compare", *words])
+    grid = grid_of(experiment, parse_rule(rule))
+    assert grid.keys() == {"lr"}
+    assert len(grid["lr"]) == 12
+    assert grid_of(read_command(["compare"])[0], parse_rule("qfedavg")).keys() == {"q", "lr"}
 
 
 def test_one_federation_for_all_replicates_is_said(tmp_path, capsys):
