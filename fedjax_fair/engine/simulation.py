@@ -107,7 +107,7 @@ def simulation(
       client_block: how many clients train side by side, vmapped: None for all, 1 for one after another, or a number
         in between. "auto": on an accelerator all. On a CPU two at a time in one loop, not vmapped, on one device
         and where the model has dense layers only and more than 2^15 entries, but at most 1 MB; else one after
-        another where it has convolutions or the clients' sizes differ much (vmapped clients all wait for the
+        another where it has convolutions or attention, or sizes differ much (vmapped clients all wait for the
         largest); else as many as have models of 256 kB together.
       eval_batch: examples per forward pass wherever all clients share a model; by default 4,096 for a model of
         vectors and matrices below 2^15 entries, whose products are shorter than the loop around them, else 512 at
