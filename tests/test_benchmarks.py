@@ -1,15 +1,20 @@
 """The benchmarks measure what they say they do."""
 
+import math
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from contract import coefficients, random_report
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 import fedjax_fair as ff
 from benchmarks.papers import when_clients_lie
 from benchmarks.papers.qffl_open_question import LR, own_steps
-from benchmarks.speed import workloads
+from benchmarks.speed import ours, prepared, workloads
+from benchmarks.speed.flax_networks import network
+from fedjax_fair.local.transposed import programs
 
 REPORT = random_report(3, 5, active=[1, 1, 0, 1, 1])
 
@@ -58,3 +63,82 @@ def test_only_the_honest_are_judged_among_liars():
     honest, lying, all_of_them = (when_clients_lie.judged(history, who) for who in (~liars, liars, liars | ~liars))
     assert_allclose(honest["accuracy"] + lying["accuracy"], 2 * all_of_them["accuracy"], rtol=1e-5)
     assert_allclose(honest["accuracy"], 100 * history.accuracy[-10:, :5].mean(), rtol=1e-5)
+
+
+USERS = ("resnet-user", "gru-shakespeare", "skewed-fedmaba", "transformer-text")
+
+
+def roles_file(folder, roles=30, letters=900):
+    """A file of roles as ``--data`` takes it: random letters, the last role's twice as many."""
+    lengths = np.append(np.full(roles - 1, letters), 2 * letters)
+    text = np.random.default_rng(0).integers(97, 123, lengths.sum(), dtype=np.uint8)
+    np.savez(folder / "roles.npz", text=text, offsets=np.concatenate([[0], np.cumsum(lengths)]))
+    return folder / "roles.npz"
+
+
+@pytest.mark.parametrize("name", USERS)
+def test_a_round_of_a_workload_of_users_begins_with_the_shared_parameters(name, tmp_path):
+    """The quick form, of fewer clients still: what every opponent begins with is what our engine begins with."""
+    work = workloads.quick(workloads.WORKLOADS[name])
+    np.savez(tmp_path / "shared.npz", **prepared.prepare(work, roles_file(tmp_path)))
+    x, y = workloads.load(work, tmp_path / "shared.npz")
+    work, few = work._replace(cohort=2, clients=2), slice(0, 2)
+    data = ours.federation([part[: work.batch] for part in x[few]], [part[: work.batch] for part in y[few]])
+    sim = ours.simulate(work, data)
+    state = sim.init(jax.random.key(0))
+    state = state._replace(params=ours.start_from(state.params, work, tmp_path / "shared.npz"))
+    before = ours.probe_loss(work, sim.data)(state.params)
+    assert before == pytest.approx(np.log(ours.letters_of(work, data) if work.is_text else 10), rel=0.3)
+    if work.network != "resnet":  # whose gradient takes too long to compile for a test
+        after, _ = jax.jit(sim.step)(state, sim.data)
+        assert ours.probe_loss(work, sim.data)(after.params) < before
+
+
+def test_shakespeare_says_what_it_needs(tmp_path):
+    work = workloads.WORKLOADS["gru-shakespeare"]
+    for source, said in (
+        (None, "gru-shakespeare needs --data, a file of roles or LEAF's folder of Shakespeare"),
+        (tmp_path / "none.npz", "--data must be an .npz of text and offsets, got none.npz"),
+        (
+            roles_file(tmp_path, 29),
+            "--data must have 30 roles with 10 sequences of 80 letters, got 29 in roles.npz",
+        ),
+    ):
+        with pytest.raises(ValueError, match=said):
+            prepared.prepare(work, source)
+
+
+def test_labels_of_a_text_are_the_letters_that_follow(tmp_path):
+    work = workloads.WORKLOADS["gru-shakespeare"]
+    source = roles_file(tmp_path)
+    text = np.load(source)["text"] - 97
+    (x, y), *_, (last, _) = prepared.roles(work, source)
+    assert (x.shape, last.shape) == ((11, 80), (22, 80))
+    assert_array_equal(np.append(x[0], y[0, -1]), text[:81])
+    x, y = workloads.make_data(workloads.quick(workloads.WORKLOADS["transformer-text"]))
+    assert_array_equal(x[..., 1:], y[..., :-1])
+
+
+def products_of(program, times=1):
+    """FLOP of a program's products and convolutions, those of loops as often as they turn."""
+    total = 0
+    for step in program.eqns:
+        outputs = math.prod(step.outvars[0].aval.shape) if step.outvars else 0
+        if step.primitive.name == "dot_general":
+            ((axes, _), _) = step.params["dimension_numbers"]
+            total += 2 * outputs * math.prod(step.invars[0].aval.shape[axis] for axis in axes)
+        elif step.primitive.name == "conv_general_dilated":
+            total += 2 * outputs * math.prod(step.invars[1].aval.shape[:-1])
+        turns = step.params["length"] if step.primitive.name == "scan" else 1
+        total += sum(products_of(inner.jaxpr, turns) for inner in programs(step))
+    return times * total
+
+
+@pytest.mark.parametrize("name", workloads.FORWARD)
+def test_the_products_of_a_network_are_those_of_its_program(name):
+    work = next(w for w in workloads.WORKLOADS.values() if w.network == name)
+    some = jax.ShapeDtypeStruct((1, *work.shape), jnp.int32 if work.is_text else jnp.float32)
+    net = network(name, workloads.LETTERS)
+    params = jax.eval_shape(net.init, jax.random.key(0), some)
+    program = jax.make_jaxpr(net.apply)(params, some)
+    assert products_of(program.jaxpr) == 2 * sum(m * k * n for m, k, n in workloads.FORWARD[name]())

@@ -6,6 +6,7 @@ import json
 import re
 import statistics
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ import tyro
 from benchmarks.speed import report, runner
 from benchmarks.speed.workloads import WORKLOADS, Workload
 
-DEFAULT_WORKLOADS = ("lr-synthetic", "mlp-fmnist", "mlp-fmnist-all", "cnn-cifar", "pfl-cifar")
+DEFAULT_WORKLOADS = (
+    *("lr-synthetic", "mlp-fmnist", "mlp-fmnist-all", "cnn-cifar", "pfl-cifar"),
+    *("resnet-user", "gru-shakespeare", "skewed-fedmaba", "transformer-text"),
+)
 TOLERANCE = 1e-4
 """Relative difference of the losses before: more means that an opponent does other work."""
 
@@ -25,7 +29,7 @@ class Options:
     """Measure seconds per round, side by side. An interrupted run continues where the same --out says it was."""
 
     workloads: Sequence[str] = DEFAULT_WORKLOADS
-    """Of lr-synthetic, mlp-fmnist, mlp-fmnist-all, cnn-cifar, pfl-cifar, pfl-cifar-dropout."""
+    """Of those, and pfl-cifar-dropout."""
     opponents: Sequence[str] = tuple(runner.OPPONENTS)
     """Of ours, torch_loop, torch_vmap, fedjax, pfl, flower, floor."""
     repeats: int = 5
@@ -40,6 +44,8 @@ class Options:
     """One repeat of very few rounds: to see that everything runs, not to quote."""
     install: bool = False
     """Make the opponents' environments and stop; otherwise they are made when first needed."""
+    data: Path | None = None
+    """For gru-shakespeare: an .npz of roles, or LEAF's folder of Shakespeare; see README.md."""
     resume: bool = True
     """Keep what the folder already holds; --no-resume starts afresh."""
 
@@ -64,11 +70,13 @@ def main() -> int:
     out = options.out or default.with_name(default.name.strip("-") + ("-quick" if options.quick else ""))
     out.mkdir(parents=True, exist_ok=True)
     results = begin(out / "speed.json", options, described)
-    for repeat in range(1 if options.quick else options.repeats):
-        for name in options.workloads:
-            for opponent in options.opponents:
-                play(results, runner.OPPONENTS[opponent], WORKLOADS[name], repeat, options)
-                save(results, out)
+    with tempfile.TemporaryDirectory() as shared:
+        files = {name: prepare(WORKLOADS[name], Path(shared), options) for name in options.workloads}
+        for repeat in range(1 if options.quick else options.repeats):
+            for name in options.workloads:
+                for opponent in options.opponents:
+                    play(results, runner.OPPONENTS[opponent], WORKLOADS[name], repeat, options, files[name])
+                    save(results, out)
     print((out / "speed.md").read_text())
     return 0
 
@@ -108,7 +116,25 @@ def begin(path: Path, options: Options, described: dict[str, Any]) -> dict[str, 
     return results
 
 
-def play(results: dict[str, Any], opponent: runner.Opponent, work: Workload, repeat: int, options: Options) -> None:
+def prepare(work: Workload, folder: Path, options: Options) -> dict[str, Any]:
+    """``{"file": path}`` of what the workload's processes share, ``{"not_run": reason}``, or nothing to share."""
+    if not work.needs_file:
+        return {}
+    command = [sys.executable, "-m", "benchmarks.speed.prepared", "--workload", work.name]
+    command += ["--out", str(folder / f"{work.name}.npz")]
+    command += ["--data", str(options.data.resolve())] if options.data else []
+    made = runner.run_json(command)
+    return {"not_run": made["error"]} if "error" in made else made
+
+
+def play(
+    results: dict[str, Any],
+    opponent: runner.Opponent,
+    work: Workload,
+    repeat: int,
+    options: Options,
+    made: dict[str, Any],
+) -> None:
     """One process, unless it is measured already; what failed in this session is not tried again in it."""
     session = len(results["sessions"]) - 1
     same = [r for r in results["runs"] if (r["opponent"], r["workload"]) == (opponent.name, work.name)]
@@ -116,11 +142,15 @@ def play(results: dict[str, Any], opponent: runner.Opponent, work: Workload, rep
         return
     if any(r["session"] == session and "round_s" not in r for r in same):
         return
-    error = runner.install(opponent)
-    if error is None:
+    error = None if "not_run" in made else runner.install(opponent)
+    if "not_run" in made:
+        outcome = {"not_run": made["not_run"]}
+    elif error is None:
         warmup, rounds, call = (1, 2, 1) if options.quick else (work.warmup, work.rounds, work.call)
         sizes = {"workload": work.name, "warmup": warmup, "rounds": rounds, "call": call, "seed": repeat}
         arguments = [word for key, value in sizes.items() for word in (f"--{key}", str(value))]
+        arguments += ["--data", made["file"]] if made else []
+        arguments += ["--quick"] if options.quick and made else []
         outcome = runner.measure(opponent, arguments, options.threads, options.timeout)
     else:
         outcome = {"error": error}

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from importlib import metadata
+from pathlib import Path
 
 START = time.perf_counter()
 """Imported first by every opponent: set-up time includes importing its framework."""
@@ -25,6 +26,8 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--data", type=Path, default=None, help="file that benchmarks.speed.prepared wrote")
+    parser.add_argument("--quick", action="store_true", help="the workload in its shortest form")
     return parser.parse_args()
 
 
@@ -49,22 +52,29 @@ def play(
     one_round: Callable[[], object],
     loss: Callable[[], float],
     packages: Iterable[str],
+    together: int = 1,
 ) -> None:
-    """Warm up, time single rounds, and print the line. ``one_round`` returns when the new model is there."""
+    """Warm up, time single rounds, and print the line. ``one_round`` returns when the new model is there.
+
+    ``together`` rounds count as one, of their mean: where clients differ, so do rounds.
+    """
     before = loss()
     ready = time.perf_counter()
     for _ in range(args.warmup):
         one_round()
     warm = time.perf_counter()
-    seconds = []
-    for _ in range(args.rounds):
-        begin = time.perf_counter()
-        one_round()
-        seconds.append(time.perf_counter() - begin)
+    seconds, busy = [], []
+    for _ in range(args.rounds // together):
+        begin, begun = time.perf_counter(), time.process_time()
+        for _ in range(together):
+            one_round()
+        seconds.append((time.perf_counter() - begin) / together)
+        busy.append((time.process_time() - begun) / together)
     emit(
         setup_s=ready - START,
         warmup_s=warm - ready,
         round_s=seconds,
+        cpu_s=busy,
         loss_before=before,
         loss_after=loss(),
         versions=versions(*packages),

@@ -1,4 +1,4 @@
-"""The engine on a GPU: pfl's published run, many seeds at once, and a full cohort, each against the matmul peak.
+"""The engine on a GPU: pfl's published run, many seeds, a full cohort, users' networks, beside the matmul peak.
 
 The precision of float32 products is stated with every figure: "highest", full float32, is what users get, "default"
 what ``simulation(precision="default")`` asks for (TF32 on NVIDIA's tensor cores). The peak is that of one large
@@ -10,13 +10,15 @@ import dataclasses
 import itertools
 import statistics
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import jax
+import numpy as np
 
 import fedjax_fair as ff
-from benchmarks.speed import common, ours, seeds, workloads
+from benchmarks.speed import common, ours, prepared, seeds, workloads
 
 
 @dataclasses.dataclass
@@ -35,6 +37,10 @@ class Options:
     """Seeds side by side on lr-synthetic."""
     repeats: int = 5
     """Timed calls of the shorter measurements."""
+    users: tuple[str, ...] = ("resnet-user", "gru-shakespeare", "skewed-fedmaba", "transformer-text")
+    """Workloads of users; gru-shakespeare is left out without --data."""
+    data: Path | None = None
+    """An .npz of roles, or LEAF's folder of Shakespeare; see README.md."""
     out: Path | None = None
     """Folder for the results."""
     quick: bool = False
@@ -112,8 +118,30 @@ def full_cohort(options: Options, precision: str, best: float) -> list[dict]:
     return [entry(work.name, work, common.interleaved(programs, states, options.repeats, rounds)[0], best)]
 
 
+def of_users(options: Options, precision: str, best: float) -> list[dict]:
+    """Rounds of the workloads of users; with --quick of fewer and smaller clients."""
+    found = []
+    for name in options.users:
+        work = workloads.WORKLOADS[name]
+        work = workloads.quick(work)._replace(cohort=2) if options.quick else work
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"{name}.npz"
+            try:
+                np.savez(path, **prepared.prepare(work, options.data))
+            except ValueError as error:
+                print(f"not run: {error}", flush=True)
+                continue
+            sim = ours.simulate(work, ours.federation(*workloads.load(work, path)), precision=precision)
+            state = sim.init(jax.random.key(0))
+            state = state._replace(params=ours.start_from(state.params, work, path))
+        rounds = 1 if options.quick else work.call
+        times = common.interleaved({0: common.rounds_of(sim, rounds)}, {0: state}, options.repeats, rounds)[0]
+        found.append(entry(name, work, times, best))
+    return found
+
+
 def main(options: Options | None = None) -> int:
-    """All three at every precision; ``options`` are the command line's unless they are given."""
+    """All four at every precision; ``options`` are the command line's unless they are given."""
     if options is None:
         import tyro
 
@@ -130,7 +158,7 @@ def main(options: Options | None = None) -> int:
         for precision in options.precisions:
             with jax.default_matmul_precision(precision):
                 best = peak(512 if options.quick else 8192)
-            for part in (side_by_side, full_cohort, published_run):
+            for part in (side_by_side, full_cohort, published_run, of_users):
                 for line in part(options, precision, best):
                     found.append({**line, "precision": precision, "peak_flops": best})
                     print(
@@ -158,7 +186,8 @@ def main(options: Options | None = None) -> int:
     )
     notes = (
         "Median [lowest – highest]; a round of several seeds is one round of each. TFLOP/s counts the products of "
-        "the workload only; the peak is the best of one large product at the same precision: "
+        "the workload only, of clients of the mean size where sizes differ; the peak is the best of one large "
+        "product at the same precision: "
         + ", ".join(
             f"{p} {b / 1e12:.3g} TFLOP/s" for p, b in {e["precision"]: e["peak_flops"] for e in found}.items()
         )

@@ -1,6 +1,8 @@
 """This project's engine on one workload, through its public API; run like an opponent."""
 
 import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from benchmarks.speed import contract, workloads  # isort: skip  (the clock starts here)
 
@@ -9,8 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax.traverse_util import unflatten_dict
 
 import fedjax_fair as ff
+from benchmarks.speed.flax_networks import network
 from fedjax_fair.models import PatchConv, max_pool_2x2
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
@@ -40,8 +44,10 @@ class Net(nn.Module):
         return x
 
 
-def model(work: workloads.Workload) -> ff.models.Model:
-    """A stock model where one fits, that it may be as fast as it is for users."""
+def model(work: workloads.Workload, letters: int = workloads.LETTERS) -> ff.models.Model:
+    """A stock model where one fits, that it may be as fast as it is for users; a network as it is written."""
+    if work.network:
+        return ff.models.as_model(network(work.network, letters))
     stock = {
         workloads.SOFTMAX: ff.models.logistic_regression(),
         workloads.MLP: ff.models.mlp((200,)),
@@ -50,14 +56,14 @@ def model(work: workloads.Workload) -> ff.models.Model:
     return stock.get(work.model) or ff.models.as_model(Net(work.model))
 
 
-def federation(x: np.ndarray, y: np.ndarray) -> ff.FederatedData:
-    """Clients' arrays [N, n, ...] as a federation that trains on all of them.
+def federation(x: Sequence[np.ndarray], y: Sequence[np.ndarray]) -> ff.FederatedData:
+    """Clients' arrays [n, ...] as a federation that trains on all of them.
 
     ``ff.run`` evaluates at its end, and the contract wants no evaluation: the test split is a single example.
     """
-    owner = np.repeat(np.arange(x.shape[0]), x.shape[1])
+    owner = np.repeat(np.arange(len(y)), [len(labels) for labels in y])
     data = ff.FederatedData.from_arrays(
-        x.reshape(-1, *x.shape[2:]), y.reshape(-1), client_id=owner, split=(1, 0, 0), normalizer=None
+        np.concatenate(x), np.concatenate(y), client_id=owner, split=(1, 0, 0), normalizer=None
     )
     one = data.train._replace(
         rows=jnp.zeros((1,), jnp.int32),
@@ -68,8 +74,10 @@ def federation(x: np.ndarray, y: np.ndarray) -> ff.FederatedData:
     return data._replace(test=one)
 
 
-def start_from(params: dict, work: workloads.Workload) -> dict:
+def start_from(params: dict, work: workloads.Workload, path: Path | None = None) -> dict:
     """The workload's initial parameters in the place of ``params``: flax numbers the layers of a kind."""
+    if work.network:
+        return unflatten_dict(jax.tree.map(jnp.array, workloads.given(path)), sep="/")
     counts = {"conv": 0, "dense": 0}
     names = {"conv": sorted(n for n in params if "Conv" in n), "dense": sorted(n for n in params if "Dense" in n)}
     given = {}
@@ -82,26 +90,53 @@ def start_from(params: dict, work: workloads.Workload) -> dict:
 
 
 def simulate(work: workloads.Workload, data: ff.FederatedData, **settings: object) -> ff.Simulation:
-    """FedAvg on the workload; ``settings`` override those of ``ff.simulation``."""
+    """The workload by its rule; ``settings`` override those of ``ff.simulation``."""
+    rules = {"fedavg": ff.fedavg("uniform"), "fedmaba": ff.fedmaba()}
     defaults = {
-        "aggregator": ff.fedavg("uniform"),
+        "aggregator": rules[work.rule],
         "selector": ff.uniform(work.cohort),
         "trainer": ff.local_sgd(optax.sgd(work.lr), epochs=work.epochs, batch_size=work.batch),
     }
-    return ff.simulation(model(work), data, **{**defaults, **settings})
+    if work.is_text:
+        defaults |= {"loss": loss_of_text, "metric": accuracy_of_text}
+    return ff.simulation(model(work, letters_of(work, data)), data, **{**defaults, **settings})
 
 
-def probe_loss(work: workloads.Workload, data: ff.FederatedData) -> object:
-    """``params -> loss`` on the data of the first clients, where the parameters are."""
-    net, count = model(work), workloads.PROBED * work.examples
+def letters_of(work: workloads.Workload, data: ff.FederatedData) -> int:
+    """The letters of a text's alphabet."""
+    if work.even or not work.is_text:
+        return workloads.LETTERS
+    x, y = data.take(data.train.rows)
+    return int(max(x.max(), y.max())) + 1
+
+
+def loss_of_text(logits: jax.Array, y: jax.Array) -> jax.Array:
+    """Mean over the letters of each example."""
+    return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(-1)
+
+
+def accuracy_of_text(logits: jax.Array, y: jax.Array) -> jax.Array:
+    """The share of an example's letters that are right."""
+    return (logits.argmax(-1) == y).mean(-1)
+
+
+def probe_loss(work: workloads.Workload, data: ff.FederatedData) -> Callable[[dict], float]:
+    """``params -> mean of the losses`` of the first clients, where the parameters are."""
+    net = model(work, letters_of(work, data))
+    loss = loss_of_text if work.is_text else ff.losses.softmax_cross_entropy
+    size = np.asarray(data.train.size)[: workloads.PROBED]
+    rows = data.train.rows[: size.sum()]
+    weights = jnp.array(np.repeat(1 / size / len(size), size), jnp.float32)
+    spare = -len(rows) % work.batch
+    batches = [jnp.pad(array, (0, spare)).reshape(-1, work.batch) for array in (rows, weights)]
 
     @jax.jit
     def mean(params: dict, data: ff.FederatedData) -> jax.Array:
-        def some(rows: jax.Array) -> jax.Array:
-            x, y = data.take(rows)
-            return ff.losses.softmax_cross_entropy(net.apply(params, x, None), y)
+        def some(batch: tuple[jax.Array, jax.Array]) -> jax.Array:
+            x, y = data.take(batch[0])
+            return loss(net.apply(params, x, None), y) @ batch[1]
 
-        return jax.lax.map(some, data.train.rows[:count].reshape(-1, work.batch)).mean()
+        return jax.lax.map(some, batches).sum()
 
     return lambda params: float(mean(params, data))
 
@@ -115,10 +150,11 @@ def main(split: bool = False) -> None:
     if split:
         jax.config.update("jax_num_cpu_devices", args.threads)
     work = workloads.WORKLOADS[args.workload]
-    sim = simulate(work, federation(*workloads.make_data(work)), devices=args.threads if split else 1)
+    work = workloads.quick(work) if args.quick else work
+    sim = simulate(work, federation(*workloads.load(work, args.data)), devices=args.threads if split else 1)
     loss = probe_loss(work, sim.data)
     state = sim.init(jax.random.key(args.seed))
-    params = start_from(state.params, work)
+    params = start_from(state.params, work, args.data)
     if split:  # the given parameters are on one device
         params = jax.tree.map(lambda new, old: jax.device_put(new, old.sharding), params, state.params)
     state = state._replace(params=params)
@@ -133,15 +169,17 @@ def main(split: bool = False) -> None:
     for _ in range(args.warmup // args.call):
         state = call(state)
     warm = time.perf_counter()
-    seconds = []
+    seconds, busy = [], []
     for _ in range(args.rounds // args.call):
-        begin = time.perf_counter()
+        begin, begun = time.perf_counter(), time.process_time()
         state = call(state)
         seconds.append((time.perf_counter() - begin) / args.call)
+        busy.append((time.process_time() - begun) / args.call)
     contract.emit(
         setup_s=ready - contract.START,
         warmup_s=warm - ready,
         round_s=seconds,
+        cpu_s=busy,
         loss_before=before,
         loss_after=loss(state.params),
         versions=contract.versions("fedjax-fair", *PACKAGES),

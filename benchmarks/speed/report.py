@@ -19,7 +19,10 @@ COLOURS = {
     "flower": "#D55E00",
     "floor": "#999999",
 }
-COLUMNS = ("", "time per round", "times ours", "of the floor", "warm-up s", "set-up s", "loss after")
+COLUMNS = (
+    *("", "time per round", "times ours", "of the floor", "warm-up s", "set-up s", "loss after"),
+    *("CPU time", "times ours"),
+)
 
 
 def reason(run: dict[str, Any]) -> str:
@@ -32,9 +35,9 @@ def runs_of(results: dict[str, Any], workload: str, opponent: str) -> list[dict[
     return [r for r in results["runs"] if (r["workload"], r["opponent"]) == (workload, opponent)]
 
 
-def seconds(runs: list[dict[str, Any]]) -> list[float]:
-    """Seconds per round: the median of each process that was measured."""
-    return [statistics.median(r["round_s"]) for r in runs if "round_s" in r]
+def seconds(runs: list[dict[str, Any]], of: str = "round_s") -> list[float]:
+    """Seconds per round, or those of the CPU: the median of each process that was measured."""
+    return [statistics.median(r[of]) for r in runs if "round_s" in r and of in r]
 
 
 def floor_of(results: dict[str, Any], workload: str) -> float | None:
@@ -66,6 +69,7 @@ def row(results: dict[str, Any], workload: str, opponent: str) -> list[str]:
         return [title, f"{duration(floor)} (best)", relative, "1", "", "", ""]
     middle = statistics.median(times)
     measured = [r for r in runs if "round_s" in r]
+    busy, ours_busy = (seconds(some, "cpu_s") for some in (runs, runs_of(results, workload, "ours")))
     return [
         title if len(times) > 1 else f"{title} (one repeat)",
         duration(middle) + (f" [{duration(min(times))} – {duration(max(times))}]" if len(times) > 1 else ""),
@@ -74,6 +78,8 @@ def row(results: dict[str, Any], workload: str, opponent: str) -> list[str]:
         f"{statistics.median(r['warmup_s'] for r in measured):.1f}",
         f"{statistics.median(r['setup_s'] for r in measured):.1f}",
         f"{statistics.median(r['loss_after'] for r in measured):.3f}",
+        duration(statistics.median(busy)) if busy else "",
+        f"{statistics.median(busy) / statistics.median(ours_busy):.2f}" if busy and ours_busy else "",
     ]
 
 

@@ -39,6 +39,14 @@ SIZES["skewed"] = SIZES["lr"]._replace(
     name="lr-skewed",
     title="softmax regression 60-10 on Synthetic(1, 1); all of 100 clients, one epoch in batches of 50",
 )
+SIZES["lone"] = SIZES["lr"]._replace(
+    name="lr-lone",
+    title="softmax regression 60-10 on one client of 17,000 examples and 29 of 20; all of them, batches of 50",
+    clients=30,
+    cohort=30,
+)
+LONE = np.array([17_000] + [20] * 29)
+"""Training and validation examples of each client."""
 
 
 @dataclasses.dataclass
@@ -46,7 +54,8 @@ class Options:
     """The cost of every rule of the registry above FedAvg, at 100 clients, all taking part."""
 
     model: str = "lr"
-    """lr (610 parameters), mlp (159,010), or skewed: lr on clients of 44 to some thousands of examples."""
+    """lr (610 parameters), mlp (159,010); lr on clients of very different sizes: skewed (44 to some thousands of
+    examples) or lone (one of 17,000 beside 29 of 20)."""
     rules: tuple[str, ...] = tuple(AGGREGATORS)
     """Which rules."""
     rounds: int = 0
@@ -73,11 +82,12 @@ def forced(signals: tuple[str, ...]) -> ff.Aggregator:
 
 
 def federation(work: workloads.Workload) -> ff.FederatedData:
-    """The workload's data, a tenth of it for validation; of clients of very different sizes, Synthetic(1, 1)."""
+    """The workload's data, a tenth of it for validation; the skewed clients' are Synthetic(1, 1)."""
     if work.name == "lr-skewed":
         return ff.data.synthetic(work.clients, 1.0, 1.0, seed=0)
-    x, y = workloads.make_data(work)
-    owner = np.repeat(np.arange(work.clients), work.examples)
+    sizes = LONE if work.name == "lr-lone" else np.full(work.clients, work.examples)
+    x, y = workloads.make_data(work._replace(clients=1, examples=int(sizes.sum())))
+    owner = np.repeat(np.arange(work.clients), sizes)
     return ff.FederatedData.from_arrays(
         x.reshape(-1, *work.shape), y.reshape(-1), client_id=owner, split=(0.9, 0.1, 0), normalizer=None
     )
@@ -94,7 +104,7 @@ def main() -> None:
 
     options = tyro.cli(Options)
     work = SIZES[options.model]
-    rounds = options.rounds or {"lr": 20, "mlp": 2, "skewed": 5}[options.model]
+    rounds = options.rounds or {"lr": 20, "mlp": 2, "skewed": 5, "lone": 5}[options.model]
     rounds, repeats = (2, 1) if options.quick else (rounds, options.repeats)
     data = federation(work)
     trainer = ff.local_sgd(optax.sgd(work.lr), epochs=work.epochs, batch_size=work.batch)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,45 +13,9 @@ import optax
 
 import fedjax_fair as ff
 from benchmarks.speed import common, runner
+from benchmarks.speed.flax_networks import CNN, ResNet
 
 CLIENTS, COHORT, BATCH = 20, 10, 50
-
-
-class CNN(nn.Module):
-    """The stock CNN's network."""
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        for width in (32, 64):
-            x = nn.max_pool(nn.relu(nn.Conv(width, (5, 5), padding="VALID")(x)), (2, 2), (2, 2))
-        return nn.Dense(10)(nn.relu(nn.Dense(512)(x.reshape(x.shape[0], -1))))
-
-
-class Block(nn.Module):
-    width: int
-    stride: int
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        y = nn.Conv(self.width, (3, 3), self.stride, use_bias=False)(x)
-        y = nn.Conv(self.width, (3, 3), use_bias=False)(nn.relu(nn.GroupNorm(4)(y)))
-        if x.shape != y.shape:
-            x = nn.GroupNorm(4)(nn.Conv(self.width, (1, 1), self.stride, use_bias=False)(x))
-        return nn.relu(x + nn.GroupNorm(4)(y))
-
-
-class ResNet(nn.Module):
-    """ResNet-18 with group normalisation."""
-
-    width: int = 8
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        x = nn.relu(nn.GroupNorm(4)(nn.Conv(self.width, (3, 3), use_bias=False)(x)))
-        for stage in range(4):
-            for stride in (2 if stage else 1, 1):
-                x = Block(self.width * 2**stage, stride)(x)
-        return nn.Dense(10)(x.mean((1, 2)))
 
 
 def federation(examples: int) -> ff.FederatedData:

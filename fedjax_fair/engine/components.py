@@ -29,6 +29,8 @@ class Components(NamedTuple):
     largest_train: int
     """Examples of the largest client's training split."""
     largest_validation: int
+    uneven: bool
+    """Whether the clients' sizes differ so much that those side by side would wait for the largest."""
     eval_batch: int
     """Examples per forward pass of a model that all clients share."""
     weigh: Callable[..., Any]
@@ -67,7 +69,9 @@ class Components(NamedTuple):
         params, own = state.params, self._own(state)
         if own is None:
             return signals.cohort(score, params, data, split, ids, self.eval_batch, largest, self.mesh)[0]
-        return personal.own_means(score, own, data, split, ids, self.eval_batch, params, self.mesh)[0]
+        return personal.own_means(
+            score, own, data, split, ids, self.eval_batch, params, self.mesh, uneven=self.uneven
+        )[0]
 
     def _own(self, state: SimState) -> personal.ModelOf | None:
         """Whose model each client begins with, where it is not the server's."""

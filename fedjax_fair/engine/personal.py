@@ -27,6 +27,7 @@ from fedjax_fair.types import Evaluation, Key, LossFn, Memory, Params, Train
 KINDS = ("personal", "tuned")
 SIDE_BY_SIDE = 2**18, 2**28
 """Bytes of models that are judged side by side: on a CPU, whose cores a larger model keeps busy, and elsewhere."""
+IN_TURN = 64  # examples at most in a pass of a model that is judged alone: half of the last is nobody's
 
 ModelOf = Callable[[Array], Params]
 """``id i32[] -> the client's model``."""
@@ -144,6 +145,7 @@ def judged_alone(
     mesh: Mesh | None,
     whole: Whole | None = None,
     capacity: Mapping[str, int] = MappingProxyType({}),
+    uneven: bool = False,
 ) -> Callable[[str, Params, FederatedData, Any], Evaluation]:
     """``(name, global model, data, memory) -> every client's result with its own model``.
 
@@ -154,7 +156,8 @@ def judged_alone(
         place = name.partition("@")[0]
         split, model, most = getattr(data, place), own[name](params, data, kept), capacity.get(place, 0)
         ids = jnp.arange(split.size.shape[0], dtype=jnp.int32)
-        accuracy, loss, sound = own_means(scores, model, data, split, ids, eval_batch, params, mesh, whole, most)
+        means = own_means(scores, model, data, split, ids, eval_batch, params, mesh, whole, most, uneven)
+        accuracy, loss, sound = means
         loss = jnp.where(sound > 0, loss, jnp.nan)
         return Evaluation(jnp.where(jnp.isnan(loss), jnp.nan, accuracy), loss)
 
@@ -172,15 +175,17 @@ def own_means(
     mesh: Mesh | None = None,
     whole: Whole | None = None,
     capacity: int = 0,
+    uneven: bool = False,
 ) -> tuple[Array, ...]:
     """The mean of each score over the ``split`` of the clients ``ids``, each with its own model: several f[K].
 
-    After them f[K], 1 where a model is finite. NaN where the split is empty. ``params`` is a model of their form.
-    ``whole`` and ``capacity`` as in :func:`fedjax_fair.engine.signals.every_client`.
+    After them f[K], 1 where a model is finite. NaN where the split is empty. ``params`` is a model of their form;
+    ``whole`` and ``capacity`` as in ``every_client``; ``uneven``: clients side by side would wait for the largest.
     """
     total = split.rows.shape[0]
-    width = width_of(params)
-    each = max(1, min(batch // width, total))
+    width = width_of(params, uneven)
+    alone = width == 1 and jax.default_backend() == "cpu"
+    each = max(1, min(batch // width, IN_TURN if alone else batch, total))
     shapes = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
     first = 0 if whole is None else 1
     room = -(-capacity // each) * each  # of a client's outputs, whole batches of them
@@ -237,9 +242,9 @@ def own_minibatch(
     return shared_out(lambda some: jax.lax.map(one, some, batch_size=width), ids, mesh)
 
 
-def width_of(params: Params) -> int:
+def width_of(params: Params, uneven: bool = False) -> int:
     """How many models are judged side by side."""
     cpu = jax.default_backend() == "cpu"
-    if cpu and any(leaf.ndim >= 4 for leaf in jax.tree.leaves(params)):
+    if cpu and (uneven or any(leaf.ndim >= 4 for leaf in jax.tree.leaves(params))):
         return 1
     return max(1, SIDE_BY_SIDE[0 if cpu else 1] // max(1, bytes_of(params)))

@@ -13,7 +13,7 @@ from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine import checks
 from fedjax_fair.engine.alone import check_objective
-from fedjax_fair.engine.blocks import choose_block, choose_eval_batch, choose_interleaved
+from fedjax_fair.engine.blocks import are_uneven, choose_block, choose_eval_batch, choose_interleaved
 from fedjax_fair.engine.components import Components
 from fedjax_fair.engine.devices import as_mesh, everywhere, part, replicate
 from fedjax_fair.engine.fit import check_fit, check_other, of_this_form
@@ -115,7 +115,7 @@ def simulation(
       client_block: how many clients train side by side, vmapped: None for all, 1 for one after another, or a number
         in between. "auto": on an accelerator all. On a CPU two at a time in one loop, not vmapped, on one device
         and where the model has dense layers only and more than 2^15 entries, but at most 1 MB; else one after
-        another where it has convolutions or the clients' sizes differ much (vmapped clients all wait for the
+        another where it has convolutions or attention, or sizes differ much (vmapped clients all wait for the
         largest); else as many as have models of 256 kB together.
       eval_batch: examples per forward pass wherever all clients share a model; by default 4,096 for a model of
         vectors and matrices below 2^15 entries, whose products are shorter than the loop around them, else 512 at
@@ -160,7 +160,7 @@ def simulation(
     block = choose_block(client_block, count, shapes, data.sizes)
     alone = mesh is not None or count == 1  # a device per core has no other to share
     together = not alone and choose_interleaved(client_block, train, net, shapes, example) is not None
-    whole = metric if isinstance(metric, Whole) else None
+    whole, uneven = metric if isinstance(metric, Whole) else None, are_uneven(data.sizes)
     reads = signals_read(method, server, selector, data, trained, kind)
     capacity = {split: int(np.asarray(getattr(data, split).size).max()) for split in SPLITS}
 
@@ -178,6 +178,7 @@ def simulation(
             metric=scoring(net, loss if whole is not None else metric),  # no rule reads it then
             largest_train=capacity["train"],
             largest_validation=capacity["validation"],
+            uneven=uneven,
             eval_batch=eval_batch,
             weigh=computing("highest", method.aggregator.weigh),
             update=computing("highest", server.update),
@@ -192,7 +193,7 @@ def simulation(
         scores = scoring(net, metric, loss)
         work = lambda tune: local_work(net, Method(method.aggregator), tune, loss)  # noqa: E731
         own = owners(evaluate, method.memory, work, data.sizes)
-        judge = judged_alone(scores, own, eval_batch, mesh, whole, capacity)
+        judge = judged_alone(scores, own, eval_batch, mesh, whole, capacity, uneven)
         return evaluator(scores, names, eval_batch, mesh, judge, whole, capacity)
 
     placed = replicate(data, mesh)

@@ -23,6 +23,7 @@ def choose(block, weights, sizes):
     [
         ("auto", "cpu", (4, 3), [5] * 4, None),
         ("auto", "cpu", (5, 5, 1, 32), [5] * 4, 1),  # a convolution's patches stay in cache
+        ("auto", "cpu", (8, 2, 4), [5] * 4, 1),  # and what attention makes
         ("auto", "cpu", (4, 3), [1, 1, 1, 40], 1),  # three small clients would wait for the large one
         ("auto", "gpu", (5, 5, 1, 32), [1, 1, 1, 40], None),
         (None, "cpu", (5, 5, 1, 32), [1, 1, 1, 40], None),

@@ -68,10 +68,25 @@ def test_each_client_tunes_the_global_model_first(ran, data):
 def test_blocks_and_batches_change_nothing(ran, data, monkeypatch):
     _, state, history = ran
     for width, batch in ((1, 2), (2, 100)):
-        monkeypatch.setattr(personal, "width_of", lambda params, width=width: width)
+        monkeypatch.setattr(personal, "width_of", lambda *_, width=width: width)
         again = jax.jit(sim_of(data, batch).evaluate)(state.params, data, state.memory)
         for name, scores in again.items():
             assert_allclose(scores.loss, history.scores[name].loss[-1], rtol=1e-5)
+
+
+def test_clients_of_very_different_sizes_do_not_wait_for_the_largest(monkeypatch):
+    """One after another on a CPU: side by side all would pass as many examples as the largest has."""
+    params, told = {"kernel": jnp.zeros((60, 10))}, []
+    assert personal.width_of(params) > 1
+    assert personal.width_of(params, uneven=True) == 1
+    monkeypatch.setattr(personal, "width_of", lambda _, uneven: told.append(uneven) or 1)
+    for sizes in ([20, 10, 10], [100, 10, 10]):
+        owner = np.repeat(np.arange(3), sizes)
+        data = ff.FederatedData.from_arrays(np.ones((len(owner), 2), np.float32), owner, client_id=owner)
+        sim = toy.simulation(data, ff.ditto(), LOCAL, evaluate=["test@personal"])
+        state = jax.eval_shape(sim.init, toy.KEY)
+        jax.eval_shape(sim.evaluate, state.params, data, state.memory)
+    assert sorted(set(told)) == [False, True]
 
 
 def sim_of(data, batch):

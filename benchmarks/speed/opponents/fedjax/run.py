@@ -64,6 +64,8 @@ def main() -> None:
     """Client data in memory; sampler, batches, FedAvg and optimisers are FedJAX's."""
     args = contract.arguments()
     work = WORKLOADS[args.workload]
+    if work.needs_file:
+        contract.refuse("it has no FedMABA, and the networks are not written in Haiku")
     x, y = make_data(work)
     clients = {str(k).encode(): {"x": x[k], "y": y[k]} for k in range(work.clients)}
     training, plain = network(work, train=True), network(work, train=False)

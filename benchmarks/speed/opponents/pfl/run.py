@@ -24,8 +24,8 @@ from pfl.hyperparam.base import NNEvalHyperParams, NNTrainHyperParams
 from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 
-from benchmarks.speed.opponents.torch_model import build, probe_loss, tensors
-from benchmarks.speed.workloads import WORKLOADS
+from benchmarks.speed.opponents.torch_model import build, mean_loss, probe_loss, tensors
+from benchmarks.speed.workloads import WORKLOADS, quick
 
 
 class Trained(torch.nn.Module):
@@ -38,14 +38,14 @@ class Trained(torch.nn.Module):
     def loss(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Mean cross-entropy of a batch."""
         self.train()
-        return torch.nn.functional.cross_entropy(self.network(x), y)
+        return mean_loss(self.network(x), y)
 
     @torch.no_grad()
     def metrics(self, x: torch.Tensor, y: torch.Tensor) -> dict:
         """The same for pfl's evaluation."""
         self.eval()
-        loss = torch.nn.functional.cross_entropy(self.network(x), y, reduction="sum").item()
-        return {"loss": Weighted(loss, len(y))}
+        loss = mean_loss(self.network(x), y).item()
+        return {"loss": Weighted(loss * len(y), len(y))}
 
 
 class Clock(TrainingProcessCallback):
@@ -69,12 +69,15 @@ def main() -> None:
     """One call of ``FederatedAveraging().run`` plays all rounds."""
     args = contract.arguments()
     work = WORKLOADS[args.workload]
+    work = quick(work) if args.quick else work
+    if work.rule != "fedavg":
+        contract.refuse(f"it has no {work.rule}")
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     np.random.seed(args.seed)  # noqa: NPY002  (the generator that pfl samples users with)
-    x, y = tensors(work)
+    x, y = tensors(work, args.data)
     users = [PyTorchTensorDataset((x[k], y[k])) for k in range(work.clients)]
-    network = build(work)
+    network = build(work, args.data)
     module = Trained(network)
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
     before = probe_loss(network, x, y)

@@ -14,6 +14,8 @@ def main() -> None:
     """The stacked parameters are expanded, trained and averaged; plain SGD is a subtraction."""
     args = contract.arguments()
     work = WORKLOADS[args.workload]
+    if work.needs_file:
+        contract.refuse("written for stacks of dense layers and clients of equal size only")
     if len(work.shape) > 1:
         contract.refuse("convolutions with weights of each client's own become grouped ones")
     torch.set_num_threads(args.threads)
