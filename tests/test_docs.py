@@ -36,14 +36,18 @@ def test_every_public_function_is_on_the_site():
             assert f"fedjax_fair.{name}" in page, name
 
 
-RECIPES = re.findall(r"```python\n(import .*?)```", (DOCS / "data.md").read_text(), re.DOTALL)
+RECIPES = [
+    recipe
+    for page in ("data", "losses")
+    for recipe in re.findall(r"```python\n(import .*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
+]
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: re.search(r"ff\.(data\.\w+|save)\(", recipe)[1])
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: re.findall(r"ff\.([\w.]+)", recipe)[-1])
 def test_a_recipe_runs_as_it_stands(recipe, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert len([line for line in recipe.splitlines() if line]) <= 15
-    exec(compile(recipe, "data.md", "exec"), {})
+    exec(compile(recipe, "recipe", "exec"), {})
 
 
 def test_there_are_recipes_for_every_reader():

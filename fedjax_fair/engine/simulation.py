@@ -1,7 +1,7 @@
 """A federation put together: everything checked, then rounds and evaluations as pure functions."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, get_args
 
 import jax
@@ -20,6 +20,7 @@ from fedjax_fair.engine.devices import as_mesh, everywhere, part, replicate
 from fedjax_fair.engine.first_draw import drawer
 from fedjax_fair.engine.fit import check_fit, check_other, check_parameters, of_this_form
 from fedjax_fair.engine.forward import widest
+from fedjax_fair.engine.measures import as_measures, settled
 from fedjax_fair.engine.memory import broadcaster, check_memory, first_memory
 from fedjax_fair.engine.personal import FineTune, judged_alone, names_of, owners
 from fedjax_fair.engine.restarts import check_local
@@ -32,7 +33,6 @@ from fedjax_fair.local.remembering import within
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.models import Model, as_model, losses
 from fedjax_fair.models.client_metrics import Whole
-from fedjax_fair.models.metric import as_metric
 from fedjax_fair.models.rewriting import slow_parts
 from fedjax_fair.robustness.availability import Available, PerClient, always
 from fedjax_fair.robustness.faults import Fault, check_faults
@@ -65,7 +65,7 @@ def simulation(
     available: Available | PerClient = always,
     faults: Sequence[Fault] = (),
     loss: PerExample = losses.softmax_cross_entropy,
-    metric: PerExample | Metric | None = None,
+    metric: PerExample | Metric | Mapping[str, Any] | None = None,
     evaluate: Sequence[str | FineTune] = ("test",),
     deploy: Callable[[SimState], Params] | None = None,
     client_block: int | str | None = "auto",
@@ -97,9 +97,10 @@ def simulation(
       loss: per-example loss ``(outputs, y) -> f[B]``: an example's own, whatever is beside it in a batch.
       metric: per-example metric, likewise, reported as accuracy: from 0 to 1, higher is better.
         An ``ff.Metric`` of one says what else it is; of a loss, ``ff.losses.squared_error``, lower is better.
-        Metrics of whole clients, such as ``ff.losses.auroc`` and ``ff.losses.whole(fn)``, are no means. By
-        default ``ff.losses.accuracy``, or ``ff.losses.binary_accuracy`` where a model has one output and the loss
-        goes by its sign, as ``sigmoid_cross_entropy`` does.
+        Metrics of whole clients, such as ``ff.losses.auroc`` and ``ff.losses.whole(fn)``, are no means. Several
+        by name, ``{"accuracy": ..., "auroc": ...}``, take one forward pass; the first is reported as accuracy. By
+        default what the loss asks for: ``ff.losses.accuracy``; ``binary_accuracy`` where a model has one output
+        and the loss goes by its sign, and of ``sigmoid_cross_entropy``; ``rmse`` of ``squared_error``.
       evaluate: the splits that ``sim.evaluate`` scores, the first being the one that the history leads with.
         "test@personal" scores every client's own model, of methods such as ``ff.ditto()``;
         ``ff.fine_tune(trainer)`` the global one after every client has tuned it, as "test@tuned".
@@ -121,8 +122,8 @@ def simulation(
       ValueError: an argument that does not fit, before anything expensive starts.
     """
     arguments = dict(locals())
-    kind, metric = (None, None) if metric is None else as_metric(metric, loss)
-    checks.check_types(data, server_optimizer, loss, metric, deploy)
+    checks.check_types(data, server_optimizer, loss, deploy)
+    asked = as_measures(metric, loss)
     mesh, net, method = as_mesh(devices), as_model(model), as_method(aggregator)
     selector = uniform(data.n_clients) if selector is None else selector
     checks.check_cohort(selector, data.n_clients)
@@ -134,8 +135,8 @@ def simulation(
     check_choice("precision", precision, get_args(Precision))
     train, local_loss = local_work(net, method, trainer, loss)
     example, shapes = shapes_of(net, data)
-    metric = check_fit(net, shapes, data, loss, metric)
-    kind = as_metric(metric, loss)[0] if kind is None else kind
+    fit = functools.partial(check_fit, net, shapes, data, loss)
+    measures, metrics = settled(asked, loss, fit)
     say(slow_parts(net, shapes, example))
     eval_batch = choose_eval_batch(eval_batch, shapes, lambda: widest(net, shapes, example))
     check_objective(local_loss, within(train), shapes, data.sizes)
@@ -158,26 +159,26 @@ def simulation(
             train, local_loss, data.sizes, block, interleaved, faulty=bool(faults), memory=method.memory
         ),
         loss=scoring(net, loss),
-        metric=scoring(net, loss if isinstance(metric, Whole) else metric),  # no rule reads it then
+        metric=scoring(net, loss if isinstance(metrics[0], Whole) else metrics[0]),  # no rule reads it then
         largest_train=int(data.sizes.max()),
         largest_validation=int(np.asarray(data.validation.size).max()),
         eval_batch=eval_batch,
         weigh=computing("highest", method.aggregator.weigh),
         update=computing("highest", server.update),
-        reads=signals_read(method, server, selector, data, shapes, kind),
+        reads=signals_read(method, server, selector, data, shapes, measures.first),
         memory=method.memory,
         broadcast=broadcaster(method),
         revise=None if method.revise is None else computing("highest", method.revise),
         mesh=mesh,
     )
-    scores = scoring(net, metric, loss)
+    scores = measures.score(net, loss)
     own = owners(
         evaluate, method.memory, lambda tune: local_work(net, Method(method.aggregator), tune, loss), data.sizes
     )
-    whole = metric if isinstance(metric, Whole) else None
     capacity = {split: int(np.asarray(getattr(data, split).size).max()) for split in splits}
-    judge = judged_alone(scores, own, eval_batch, mesh, whole, capacity)
-    evaluation = everywhere(evaluator(scores, names, eval_batch, mesh, judge, whole, capacity), mesh)
+    naming = measures.wholes, measures.evaluation, capacity
+    judge = judged_alone(scores, own, eval_batch, mesh, *naming)
+    evaluation = everywhere(evaluator(scores, names, eval_batch, mesh, judge, *naming), mesh)
     placed = replicate(data, mesh)
     init = initializer(net, example, method, server, selector, data, mesh)
     checks.check_deploy(deploy, init, shapes)
@@ -190,9 +191,10 @@ def simulation(
         getattr(method.aggregator.weigh, "positive_losses", False)
         and not {"loss", "train_loss"}.isdisjoint(parts.reads),
         np.any([fault.who for fault in faults], axis=0) if faults else None,
-        kind,
-        functools.partial(check_other, (data, placed), net, shapes, loss, metric, splits),
+        measures.first,
+        functools.partial(check_other, (data, placed), net, shapes, loss, metrics, splits),
         parts.reads,
+        measures.further,
         arguments,
     )
 

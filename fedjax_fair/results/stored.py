@@ -14,7 +14,15 @@ def metric_of(summary: dict[str, Any]) -> Metric:
     """The metric that the results are of; accuracy where nothing is said."""
     if "metric" not in summary:
         return ACCURACY
-    kept = summary["metric"]
+    return _metric(summary["metric"])
+
+
+def further_of(summary: dict[str, Any]) -> dict[str, Metric]:
+    """By name, the metrics after the first."""
+    return {name: _metric(kept) for name, kept in summary.get("further", {}).items()}
+
+
+def _metric(kept: dict[str, Any]) -> Metric:
     low, high = kept["range"]  # infinity is null in JSON
     return Metric(**kept | {"range": (-np.inf if low is None else low, np.inf if high is None else high)})
 

@@ -61,7 +61,7 @@ def summarize(
     name = split or next(iter(histories[0].scores))
     who = slice(None) if clients is None else np.asarray(clients)
     ended = [outcome(history, name, who) for history in histories]
-    lasts = [[np.asarray(part)[-1, who] for part in history.scores[name]] for history in histories]
+    lasts = [[np.asarray(part)[-1, who] for part in history.scores[name][:2]] for history in histories]
     rows: dict[str, list[float]] = {}
     for together in _of_one_size([o.counts for o in ended]):  # mostly all: a summary is compiled for each form
         accuracy, loss = (np.stack([lasts[i][part] for i in together]) for part in (0, 1))
