@@ -26,8 +26,8 @@ class Experiment:
     yours that returns a FederatedData and may take seed."""
     client: str | None = None
     """Of data, a table: the column of the clients' names; of .npz the array, by default client."""
-    label: str | None = None
-    """Of data, a table: the column to be predicted; of .npz the array, by default y."""
+    label: tuple[str, ...] | None = None
+    """Of data, a table: the column to be predicted, or several; of .npz the array, by default y."""
     features: tuple[str, ...] | None = None
     """Of data, a table: the columns to predict from; by default all others."""
     missing: Literal["mean", "median"] | None = None
@@ -55,6 +55,14 @@ class Experiment:
     model: str = "auto"
     """logistic_regression, mlp, cnn; auto takes the first for vectors, mlp for grey and cnn for colour images; your
     own as file.py:name, a function that returns a model and may take classes, a flax module, or of rngs."""
+    loss: str = "auto"
+    """softmax_cross_entropy, sigmoid_cross_entropy (one output, or one per label), squared_error, absolute_error;
+    auto takes what fits the labels; your own as file.py:name, a function of outputs and labels."""
+    metric: tuple[str, ...] | None = None
+    """What clients are judged by, the first in tables: accuracy, auroc, f1, f1_macro, balanced_accuracy, rmse, r2,
+    perplexity, ...; your own as file.py:name, a function or an ff.Metric; by default what fits the loss."""
+    regression: bool = False
+    """Whole numbers among the labels are numbers to be predicted, not classes; squared_error says so, too."""
     selector: str = "uniform"
     """Client selection, such as uniform or pow_d, or with settings, pow_d:d=20; `fedjax-fair list` names all."""
     objective: str = "erm"

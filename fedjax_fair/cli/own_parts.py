@@ -12,8 +12,8 @@ from flax import nnx
 
 from fedjax_fair import registry
 from fedjax_fair.checks import check_choice, check_count
-from fedjax_fair.cli.components import check_classes, classes_of
 from fedjax_fair.cli.experiment import Experiment
+from fedjax_fair.cli.judging import is_regression, outputs_of
 from fedjax_fair.cli.rule_syntax import own_name
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.sources.columns import SUFFIXES, is_table
@@ -78,8 +78,10 @@ def read(experiment: Any, given: list[str]) -> Examples:
     if form == "images":
         return read_images(path, experiment.image_size)
     if form == "arrays":
-        client, label = experiment.client or "client", experiment.label or "y"
-        return read_npz(path, y=label, client=client, missing=experiment.missing)
+        labels = experiment.label or ("y",)
+        if len(labels) > 1:
+            raise ValueError(f"label must be one array of {path}, got {' '.join(labels)}")
+        return read_npz(path, y=labels[0], client=experiment.client or "client", missing=experiment.missing)
     for name in ("client", "label"):
         if name not in given:
             raise ValueError(f"{name} must name a column of the table {path}, got nothing")
@@ -90,6 +92,7 @@ def read(experiment: Any, given: list[str]) -> Examples:
         features=experiment.features,
         test=experiment.test_data,
         missing=experiment.missing,
+        regression=is_regression(experiment),
     )
 
 
@@ -131,11 +134,11 @@ def own_model(experiment: Experiment, data: FederatedData) -> tuple[str, Model] 
     named = own_name(experiment.model, "model")
     if named is None:
         return None
-    check_classes(data)
+    outputs = outputs_of(experiment, data)
     (name, settings), factory = named, own_factory(named[0], "model")
     if isinstance(factory, nn.Module | nnx.Module):  # no factory, but the model
         return name, as_model(factory)
-    checked = _checked(name, factory, settings, {"classes": classes_of(data)}, later=("rngs",))
+    checked = _checked(name, factory, settings, {"classes": outputs}, later=("rngs",))
     with blamed(name, "model"):
         later = "rngs" in _settings(factory)
         made = (lambda rngs: factory(rngs=rngs, **checked)) if later else factory(**checked)
