@@ -28,6 +28,9 @@ class Experiment:
     """Of data, a table: the column of the clients' names; of .npz the array, by default client."""
     label: tuple[str, ...] | None = None
     """Of data, a table: the column to be predicted, or several; of .npz the array, by default y."""
+    group: str | None = None
+    """Of data, a table: the column of what every client is one of, such as its country; tables sum groups up beside
+    the clients. An .npz may hold an array group."""
     features: tuple[str, ...] | None = None
     """Of data, a table: the columns to predict from; by default all others."""
     missing: Literal["mean", "median"] | None = None

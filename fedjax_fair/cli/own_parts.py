@@ -26,7 +26,7 @@ from fedjax_fair.models import Model, as_model
 from fedjax_fair.registry.plugins import blamed, own_factory
 
 FORMS = {
-    "a table": ("client", "label", "features", "missing", "test_data"),
+    "a table": ("client", "label", "group", "features", "missing", "test_data"),
     "arrays": ("client", "label", "missing"),
     "LEAF's files": (),
     "images": ("image_size",),
@@ -89,6 +89,7 @@ def read(experiment: Any, given: list[str]) -> Examples:
         path,
         client=experiment.client,
         label=experiment.label,
+        group=experiment.group,
         features=experiment.features,
         test=experiment.test_data,
         missing=experiment.missing,

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from fedjax_fair.data.names import Names
+from fedjax_fair.metrics.groups import group_means
 from fedjax_fair.metrics.kind import ACCURACY, Metric, described
 from fedjax_fair.types import Evaluation, Simulation
 
@@ -49,6 +50,11 @@ class History(NamedTuple):
         return None if self.names is None else self.names.clients
 
     @property
+    def groups(self) -> tuple[str, ...] | None:
+        """[N]: the group that each client is of; None where there are none."""
+        return None if self.names is None else self.names.groups
+
+    @property
     def accuracy(self) -> np.ndarray:
         """f32[T_eval, N]: every client's metric (in [0, 1] for accuracy) on the first evaluated split."""
         return np.asarray(next(iter(self.scores.values())).accuracy)
@@ -74,7 +80,7 @@ class History(NamedTuple):
 
         Columns: ``round``, ``split``, ``client`` (its name, or number), ``accuracy`` (in [0, 1], or as ``metric``
         says), ``loss`` and ``failed``, as the property of that name has it, of each split. Several metrics have
-        columns of their own names in the place of ``accuracy``.
+        columns of their own names in the place of ``accuracy``; ``group`` is there where clients have groups.
 
         Raises:
           ValueError: pandas is not installed.
@@ -87,6 +93,7 @@ class History(NamedTuple):
                 "round": np.repeat(self.rounds, clients),
                 "split": split,
                 "client": np.tile(np.arange(clients) if self.clients is None else self.clients, evaluations),
+                **({} if self.groups is None else {"group": np.tile(self.groups, evaluations)}),
                 **{name: np.ravel(values) for name, values in _columns(self, split).items()},
                 "failed": np.ravel(failed(self, split)),
             }
@@ -99,7 +106,7 @@ class History(NamedTuple):
         Columns: ``client`` (its name, or number), ``rounds`` (in how many its update was used), and of the last
         evaluation ``examples``, ``accuracy`` (in [0, 1], or as ``metric`` says; several metrics each by its name),
         ``loss`` and ``failed``; where several splits were evaluated, of each, as ``test accuracy``. Clients without
-        examples come last.
+        examples come last. Where clients have groups, ``group`` is the second.
 
         Raises:
           ValueError: pandas is not installed.
@@ -118,9 +125,42 @@ class History(NamedTuple):
             columns |= {head + name: values for name, values in found.items()}
         taken = np.bincount(self.ids[self.active].ravel(), minlength=n)[:n]
         who = np.arange(n) if self.clients is None else self.clients
-        made = pandas.DataFrame({"client": who, "rounds": taken, **columns})
+        group = {} if self.groups is None else {"group": self.groups}
+        made = pandas.DataFrame({"client": who, **group, "rounds": taken, **columns})
         order = np.argsort(self.accuracy[-1] * (1 if self.metric.higher_is_better else -1), kind="stable")
         return made.iloc[order].reset_index(drop=True)
+
+    def group_table(self) -> Any:
+        """A data frame with a row per group of clients, from the worst served to the best; needs pandas.
+
+        Columns: ``group``, ``clients`` (how many of it have results), and the means over them, each client counting
+        alike, of the last evaluation's ``accuracy`` (or of several metrics each by its name) and ``loss`` on the
+        first split.
+
+        Raises:
+          ValueError: the clients have no groups, or pandas is not installed.
+        """
+        pandas = _pandas("group_table")
+        if self.groups is None:
+            raise ValueError("group_table needs clients with groups, as from_arrays(group=...) has, got none")
+        split = next(iter(self.scores))
+        means, counts = _of_groups(self, split), judged(self, split)[-1]
+        names = [*means["loss"]]
+        size = [int(counts[np.array(self.groups) == name].sum()) for name in names]
+        made = pandas.DataFrame({"group": names, "clients": size, **{m: [*of.values()] for m, of in means.items()}})
+        order = np.argsort(made.iloc[:, 2] * (1 if self.metric.higher_is_better else -1), kind="stable")
+        return made.iloc[order].reset_index(drop=True)
+
+
+def _of_groups(history: History, split: str) -> dict[str, dict[str, float]]:
+    """Per metric, and for the loss, the groups' means at the last evaluation, of the clients that have a value."""
+    counts, loss = judged(history, split)[-1], np.asarray(history.scores[split].loss)[-1]
+    found = {name: values[-1] for name, values in _columns(history, split).items()}
+    assert history.groups is not None
+    return {
+        name: group_means(of, history.groups, counts & ~(np.isnan(of) & np.isfinite(loss)))
+        for name, of in found.items()
+    }
 
 
 def measures_of(history: History, split: str) -> dict[str, np.ndarray]:

@@ -58,8 +58,13 @@ def of_clients(history: History, clients: Any = None) -> History:
     scores = {split: jax.tree.map(lambda values: values[:, clients], of) for split, of in history.scores.items()}
     examples = {split: judged(history, split)[:, clients].astype(np.int32) for split in scores}
     names = history.names
-    if names is not None and names.clients is not None:
-        names = names._replace(clients=tuple(np.array(names.clients, object)[clients]))
+    if names is not None:
+        kept = {
+            field: tuple(np.array(words, object)[clients])
+            for field, words in (("clients", names.clients), ("groups", names.groups))
+            if words is not None
+        }
+        names = names._replace(**kept)
     return history._replace(scores=scores, examples=examples, names=names)
 
 

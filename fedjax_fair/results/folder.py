@@ -99,6 +99,9 @@ def write(
     names = {history.clients for histories in runs.values() for history in histories}
     if names != {None} and len(names) == 1:  # a client is the same one in all runs
         arrays["clients"] = np.array(names.pop())
+    groups = {history.groups for histories in runs.values() for history in histories}
+    if groups != {None} and len(groups) == 1:
+        arrays["groups"] = np.array(groups.pop())
     for rule, histories in runs.items():
         arrays[f"{rule}/rounds"] = histories[0].rounds
         for field in ("accuracy", "loss", "ids", "coef", "active"):

@@ -22,7 +22,7 @@ from fedjax_fair.engine.history import History
 from fedjax_fair.engine.outcome import LEGEND as FAILED
 from fedjax_fair.engine.outcome import of_clients, outcome, remark
 from fedjax_fair.metrics.kind import ACCURACY, Metric
-from fedjax_fair.results.report_clients import worst_served
+from fedjax_fair.results.report_clients import by_group, worst_served
 from fedjax_fair.results.report_comparison import comparison_section, paired_drawing
 from fedjax_fair.results.report_contribution import by_client, shares_drawing
 from fedjax_fair.results.shares import Contribution, load
@@ -120,7 +120,7 @@ def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Cont
         f"{compared}<h2>After the last round</h2>"
         f'<div class="wide">{table(summary["rules"], costly, metric, failed)}</div>'
         f"<p>{legend}{' ' + COST_LEGEND if costly else ''}</p>{by_client(found, arrays, metric)}"
-        f"{worst_served(arrays, metric, further_of(summary))}"
+        f"{worst_served(arrays, metric, further_of(summary))}{by_group(arrays, metric)}"
         f'<h2>Figures</h2><div class="figures">{figures}</div>'
         f"<h2>Command</h2><pre>{escape(summary['command'])}</pre>"
         f"<h2>Configuration</h2><pre>{escape(config)}</pre>"

@@ -5,6 +5,7 @@ from html import escape
 
 import numpy as np
 
+from fedjax_fair.metrics.groups import group_means
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.results.table import digits_of
 
@@ -39,6 +40,27 @@ def worst_served(arrays: Mapping[str, np.ndarray], metric: Metric, further: Mapp
     return (
         f'<h2>The worst served clients</h2><div class="wide"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div><p>{escape(legend)}</p>"
+    )
+
+
+def by_group(arrays: Mapping[str, np.ndarray], metric: Metric) -> str:
+    """The section with a row per group of clients: the mean over its clients, by rule; empty without groups."""
+    if "groups" not in arrays:
+        return ""
+    names, groups = np.unique(arrays["groups"], return_counts=True), arrays["groups"].tolist()
+    rules = [name.removesuffix("/accuracy") for name in arrays if name.endswith("/accuracy")]
+    served = [group_means(metric.scale * arrays[f"{rule}/accuracy"][:, -1].mean(0), groups) for rule in rules]
+    rows = [
+        f"<td>{escape(str(name))}</td><td>{count}</td>"
+        + "".join(f"<td>{_cell(means[str(name)], metric)}</td>" for means in served)
+        for name, count in zip(*names)
+    ]
+    heads = ["group", "clients", *(f"{metric.name} by {rule}" for rule in rules)]
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return (
+        f'<h2>Groups of clients</h2><div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
+        "</table></div><p>At the last evaluation, mean over the group's clients and over the runs.</p>"
     )
 
 

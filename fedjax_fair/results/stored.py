@@ -31,8 +31,8 @@ def histories_of(rule: str, arrays: dict[str, np.ndarray], metric: Metric = ACCU
     """The runs of a rule, one per seed, as far as a folder keeps them."""
     fields = ("ids", "coef", "active", "accuracy", "loss")
     judged = arrays.get(f"{rule}/judged")
-    clients = arrays.get("clients")
-    names = None if clients is None else Names(tuple(clients.tolist()))
+    words = {key: tuple(arrays[key].tolist()) for key in ("clients", "groups") if key in arrays}
+    names = Names(**words) if words else None
     runs = []
     for seed, (ids, coef, active, accuracy, loss) in enumerate(zip(*(arrays[f"{rule}/{name}"] for name in fields))):
         scores, none = {"test": Evaluation(accuracy, loss)}, np.zeros(len(ids), int)

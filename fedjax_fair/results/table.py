@@ -1,7 +1,7 @@
 """What an experiment found, as a table: per rule the mean over the clients, and how evenly they are served."""
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from io import StringIO
 from typing import Any
 
@@ -12,6 +12,7 @@ from fedjax_fair.checks import check_choice
 from fedjax_fair.engine.history import History
 from fedjax_fair.engine.outcome import LEGEND as FAILED
 from fedjax_fair.engine.outcome import Outcome, identical, one_metric, outcome, remark
+from fedjax_fair.metrics.groups import group_means, worst_group
 from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values, named_metric
 
 Runs = Mapping[str, list[History]]
@@ -27,6 +28,9 @@ COLUMNS = {
 }
 """Keys of :func:`summarize` and their headings."""
 
+GROUPS = {"worst_group": "worst group", "group_gap": "group gap"}
+"""Of clients that have groups; their units are those of the accuracy."""
+
 COST = {"downloads": "sent", "evaluations": "asked"}
 """What selection costs a round; shown where clients are asked for a loss."""
 
@@ -34,6 +38,9 @@ LEGEND = (
     "Clients' {split} accuracy after the last round, mean±std over the seeds: its mean, "
     "variance, mean of the worst and best 5 % of clients{few}, Gini coefficient and Jain's "
     "index."
+)
+GROUPS_LEGEND = (
+    "Groups of clients: the worst served one's mean over its clients, and how far the best served one's is from it."
 )
 COST_LEGEND = (
     "Selection's cost a round: models sent (to train, and to be asked for a loss),\n"
@@ -77,7 +84,19 @@ def summarize(
         "evaluations": [history.evaluations.mean() for history in histories],
         "failed": [o.failed for o in ended],
     }
+    if histories[0].groups is not None:
+        served = [_of_groups(last[0], history, o, who) for last, history, o in zip(lasts, histories, ended)]
+        rows |= {key: [one[i] for one in served] for i, key in enumerate(GROUPS)}
     return {key: np.array(values, float) for key, values in (rows | counts).items()}
+
+
+def _of_groups(accuracy: np.ndarray, history: History, ended: Outcome, who: Any) -> tuple[float, float]:
+    """Of one run, the worst group and the gap, in the metric's unit; NaN where nothing can be said of the run."""
+    if ended.lost:
+        return np.nan, np.nan
+    means = group_means(accuracy, np.array(history.groups)[who].tolist(), ended.counts)
+    worst, gap = worst_group(means, history.metric.higher_is_better)
+    return history.metric.scale * worst, history.metric.scale * gap
 
 
 def _of_one_size(arrays: list[np.ndarray]) -> list[list[int]]:
@@ -122,13 +141,16 @@ def table(
     ended = {rule: [outcome(h, split, _who(clients)) for h in histories] for rule, histories in listed.items()}
     measured = {rule: summarize(histories, clients, split) for rule, histories in listed.items()}
     costly = any(history.evaluations.any() for history in everything)
+    grouped = all(history.groups is not None for history in everything)
+    extra = GROUPS if grouped else {}
     rows = [
-        [rule + remark(ended[rule]), *_cells(measures, ended[rule], metric)]
+        [rule + remark(ended[rule]), *_cells(measures, ended[rule], metric, (*COLUMNS, *extra))]
         + [f"{measures[key].mean():.0f}" for key in (COST if costly else ())]
         for rule, measures in measured.items()
     ]
-    heads = [*headings(metric).values(), *(COST.values() if costly else ())]
-    notes = [legend_of(metric, split, _few(ended)), *(COST_LEGEND.splitlines() if costly else ())]
+    heads = [*headings(metric).values(), *extra.values(), *(COST.values() if costly else ())]
+    notes = [legend_of(metric, split, _few(ended)), *([textwrap.fill(GROUPS_LEGEND, 79)] if grouped else ())]
+    notes += [*(COST_LEGEND.splitlines() if costly else ())]
     return "\n".join([drawn(["rule", *heads], rows), "", *notes, *remarks(listed, ended, split)])
 
 
@@ -170,10 +192,12 @@ def drawn(heads: list[str], rows: list[list[str]]) -> str:
     return "\n".join(line.rstrip() for line in captured.get().splitlines() if line.strip())
 
 
-def _cells(measures: Mapping[str, np.ndarray], ended: list[Outcome], metric: Metric) -> list[str]:
+def _cells(
+    measures: Mapping[str, np.ndarray], ended: list[Outcome], metric: Metric, columns: Iterable[str]
+) -> list[str]:
     """A row's figures: of the seeds that did not fail, where there are any."""
     kept = np.array([not o.lost for o in ended])
-    shown = [spread(measures[key][kept], *digits_of(key, metric)) for key in COLUMNS]
+    shown = [spread(measures[key][kept], *digits_of(key, metric)) for key in columns]
     return shown if kept.any() else ["failed", *shown[1:]]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from fedjax_fair.checks import check_choice
 from fedjax_fair.data.federated import FederatedData
+from fedjax_fair.data.groups import by_name
 from fedjax_fair.data.names import Names
 from fedjax_fair.data.sources.columns import Column, column_of, encoded, names_of, read_table
 from fedjax_fair.data.sources.examples import Examples, Part, check_tested, deal, large_enough, numbered
@@ -19,6 +20,7 @@ def table(
     label: str | Sequence[str],
     features: Sequence[str] | None = None,
     test: Any = None,
+    group: str | None = None,
     regression: bool = False,
     missing: Literal["mean", "median"] | None = None,
     words: Literal["one-hot", "codes"] = "one-hot",
@@ -41,6 +43,7 @@ def table(
       label: the column of what is to be predicted, or a list of several.
       features: the columns of ``x``; by default all others.
       test: a table of test examples of the same clients; by default they are a share of every client's rows.
+      group: the column of what every client is one of, such as its country; no feature.
       regression: whole numbers in ``label`` are targets, too, and not classes.
       missing: what stands for a missing number: the "mean" or "median" of the column over the rows that clients
         train on. By default gaps are refused. A missing word is, as "one-hot", none of the words.
@@ -65,6 +68,7 @@ def table(
         label=label,
         features=features,
         test=test,
+        group=group,
         regression=regression,
         missing=missing,
         words=words,
@@ -80,6 +84,7 @@ def read_columns(
     label: str | Sequence[str],
     features: Sequence[str] | None = None,
     test: Any = None,
+    group: str | None = None,
     regression: bool = False,
     missing: str | None = None,
     words: str = "one-hot",
@@ -94,7 +99,10 @@ def read_columns(
     client = str(client)  # a data frame's columns may be numbers
     given = {"source": source} | ({} if test is None else {"test": test})
     tables = {name: read_table(one, name, client) for name, one in given.items()}
-    chosen = _chosen(tables["source"].column_names, client, targets, features)
+    heads_given = tables["source"].column_names
+    if group is not None and str(check_choice("group", str(group), heads_given)) in (client, *targets):
+        raise ValueError(f"group must be a column of its own, got {group!r}, which is client or label")
+    chosen = _chosen([name for name in heads_given if name != str(group)], client, targets, features)
     for name, one in tables.items():
         for column in (client, *targets, *chosen):
             if column not in one.column_names:
@@ -121,11 +129,13 @@ def read_columns(
         categories += [] if known is None else [(name, known)]
     xs = [np.concatenate(part, axis=1) for part in zip(*parts)]
     train = Part(xs[0], y, owners[0])
+    kinds = None if group is None else names_of(_complete(tables["source"], str(group), "group"))
+    grouped = None if kinds is None else by_name(owners[0], kinds)
     tested = None if test is None or y_test is None else Part(xs[1], y_test, owners[1])
     check_tested(tested, train, "test")
     fill: Any = missing if any(np.isnan(x).any() for x in xs) else None
     scale = np.array(scaled) if standardize and any(scaled) else None
-    return Examples(train, tested, Names(None, labels, tuple(heads), tuple(categories)), fill, scale)
+    return Examples(train, tested, Names(None, labels, tuple(heads), tuple(categories)), fill, scale, grouped)
 
 
 def _chosen(columns: list[str], client: Any, targets: list[str], features: Any) -> list[str]:
