@@ -13,13 +13,14 @@ from fedjax_fair.cli.experiment import SETTLED, Experiment, settings_for
 from fedjax_fair.cli.judging import outputs_of
 from fedjax_fair.cli.rule_syntax import Entry, named, parse
 from fedjax_fair.data import FederatedData
+from fedjax_fair.data.sources.published import PUBLISHED
 from fedjax_fair.data.sources.tfds import IMAGES
 from fedjax_fair.local.objectives import erm
 from fedjax_fair.models import Model
 from fedjax_fair.robustness.faults import Fault, flip_labels, some
 from fedjax_fair.types import Objective, Selector
 
-DATASETS = ("synthetic", *IMAGES, "fashion_mnist_3")
+DATASETS = ("synthetic", *IMAGES, "fashion_mnist_3", *PUBLISHED)
 
 
 def build_objective(experiment: Experiment) -> Objective:

@@ -19,7 +19,8 @@ class Experiment:
     """Everything that decides a result, and where it goes."""
 
     dataset: str = "synthetic"
-    """synthetic, fashion_mnist, cifar10, cifar100, mnist, or fashion_mnist_3 (AFL's three clients)."""
+    """synthetic, fashion_mnist, cifar10, cifar100, mnist, fashion_mnist_3 (AFL's three clients), or femnist and
+    shakespeare, from LEAF's files in data (or data_dir, or $LEAF_DATA_DIR)."""
     data: str | None = None
     """Instead of dataset, your own, with natural clients: a folder of LEAF's JSON files, a folder of images
     (CLIENT/LABEL/FILE), a table (.csv, .tsv, .parquet), .npz, a folder of .npy; or file.py:name, a function of
@@ -123,7 +124,8 @@ def source_of(experiment: Experiment) -> str:
     >>> source_of(Experiment()), source_of(Experiment(data="a/heart.csv.gz"))
     ('synthetic', 'heart.csv.gz')
     """
-    return experiment.dataset if experiment.data is None else Path(experiment.data).name
+    own = experiment.data is not None and experiment.dataset == "synthetic"
+    return Path(str(experiment.data)).name if own else experiment.dataset
 
 
 def plain_type(parameter: inspect.Parameter, hint: Any) -> Any:
