@@ -46,22 +46,8 @@ def huggingface(
     lacks, features that are no numbers of one shape, and as :meth:`FederatedData.from_arrays`.
     """
     train, tests = _parts(source, test)
-    for name, one in (("source", train), ("test", tests)):
-        for argument, column in _columns(client, label, features, group) if one is not None else ():
-            if column not in one.column_names:
-                raise ValueError(
-                    f"{argument} must be a column of {name}, one of {', '.join(one.column_names)}, got {column!r}"
-                )
-    mine = _part(train, client, label, features)
-    others = None if tests is None else _part(tests, client, label, features)
-    check_tested(others, mine, "test")
     labels = getattr(dict(train.features or {}).get(label), "names", None)
-    if labels is None and mine.y.ndim == 1 and mine.y.dtype.kind in "iuUb":
-        y, y_test, labels = numbered(mine.y, None if others is None else others.y, "label")
-        mine = mine._replace(y=y)
-        others = None if others is None or y_test is None else others._replace(y=y_test)
-    groups = None if group is None else by_name(mine.client, np.asarray(list(train[group])))
-    found = Examples(mine, others, Names(labels=None if labels is None else tuple(labels)), groups=groups)
+    found = of_columns(train, tests, client=client, label=label, features=features, group=group, labels=labels)
     return deal(large_enough(found, min_examples), seed=seed, split=split, normalizer=normalizer)
 
 
@@ -74,7 +60,10 @@ def _parts(source: Any, test: Any) -> tuple[Any, Any]:
             raise ValueError(
                 "huggingface takes a name only with pip install 'fedjax-fair[huggingface]', got no datasets"
             ) from error
-        source = datasets.load_dataset(source)
+        try:
+            source = datasets.load_dataset(source)
+        except (OSError, ValueError) as error:  # the package's own are kinds of these
+            raise ValueError(f"source {source} cannot be loaded: {str(error).partition(chr(10))[0]}") from error
     if isinstance(source, Mapping):
         check_choice("split of source", "train", source)
         test = source.get("test") if test is None else test
@@ -84,6 +73,34 @@ def _parts(source: Any, test: Any) -> tuple[Any, Any]:
             kinds = "a datasets.Dataset" + ", a DatasetDict or a name" * (name == "source")
             raise ValueError(f"{name} must be {kinds}, got {type(one).__name__}")
     return source, test
+
+
+def of_columns(
+    train: Any,
+    tests: Any,
+    *,
+    client: str,
+    label: str,
+    features: str | Sequence[str],
+    group: str | None,
+    labels: Sequence[str] | None,
+) -> Examples:
+    """What tables hold that have ``column_names`` and give a column by its name; ``labels`` are the classes."""
+    for name, one in (("source", train), ("test", tests)):
+        for argument, column in _columns(client, label, features, group) if one is not None else ():
+            if column not in one.column_names:
+                raise ValueError(
+                    f"{argument} must be a column of {name}, one of {', '.join(one.column_names)}, got {column!r}"
+                )
+    mine = _part(train, client, label, features)
+    others = None if tests is None else _part(tests, client, label, features)
+    check_tested(others, mine, "test")
+    if labels is None and mine.y.ndim == 1 and mine.y.dtype.kind in "iuUb":
+        y, y_test, labels = numbered(mine.y, None if others is None else others.y, "label")
+        mine = mine._replace(y=y)
+        others = None if others is None or y_test is None else others._replace(y=y_test)
+    groups = None if group is None else by_name(mine.client, np.asarray(list(train[group])))
+    return Examples(mine, others, Names(labels=None if labels is None else tuple(labels)), groups=groups)
 
 
 def _columns(client: str, label: str, features: Any, group: str | None) -> list[tuple[str, str]]:

@@ -46,7 +46,7 @@ def load_arrays(name: str, data_dir: str | Path | None = None) -> Data:
     command that prepares the data, if there is none to be read.
     """
     check_choice("name", name, IMAGES)
-    builder = _prepared(name, data_dir)
+    builder = prepared(name, data_dir)
     info = Path(builder.data_dir) / "dataset_info.json"  # names the shards and their sizes
     stamp = hashlib.sha256(info.read_bytes()).hexdigest()[:8]
     arrays = cached(f"{name}-{builder.version}-{stamp}-v1", lambda: _decode(builder))
@@ -131,19 +131,22 @@ def _three_clothes(data: Data, seed: int, split: Sequence[float] | None) -> Fede
     )
 
 
-def _prepared(name: str, data_dir: str | Path | None) -> Any:
-    """Return the tensorflow-datasets builder of data that can be read here, or raise NotPreparedError."""
+def prepared(name: str, data_dir: str | Path | None) -> Any:
+    """The tensorflow-datasets builder of data that can be read here; NotPreparedError for others."""
     import tensorflow_datasets as tfds  # half a second, so only where it is needed
 
     # tfds looks at TFDS_DATA_DIR when it is imported; we look now
     where = data_dir or os.environ.get("TFDS_DATA_DIR")
     with _quiet():
-        builder = tfds.builder(name, data_dir=None if where is None else Path(where).expanduser())
-        prepared = builder.is_prepared()
-    found = str(builder.info.file_format.value) if prepared else None
+        try:
+            builder = tfds.builder(name, data_dir=None if where is None else Path(where).expanduser())
+        except tfds.core.DatasetNotFoundError as error:
+            raise ValueError(f"name must be a data set of tensorflow-datasets, got {name!r}") from error
+        there = builder.is_prepared()
+    found = str(builder.info.file_format.value) if there else None
     if found == "array_record":
         return builder
-    state = f"is there as {found}, which cannot be read without TensorFlow" if prepared else "is not prepared"
+    state = f"is there as {found}, which cannot be read without TensorFlow" if there else "is not prepared"
     root = where or Path(builder.data_dir).parents[1]
     raise NotPreparedError(
         f"{name} {state} (looked in {builder.data_dir}); prepare it once with: "
