@@ -12,8 +12,8 @@ from fedjax_fair.checks import check_choice
 from fedjax_fair.engine.history import History
 from fedjax_fair.engine.outcome import LEGEND as FAILED
 from fedjax_fair.engine.outcome import Outcome, identical, one_metric, outcome, remark
-from fedjax_fair.metrics.groups import group_means, worst_group
 from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values, named_metric
+from fedjax_fair.results.group_columns import GROUPS, GROUPS_LEGEND, of_groups
 
 Runs = Mapping[str, list[History]]
 """Per rule, one history per seed."""
@@ -28,9 +28,6 @@ COLUMNS = {
 }
 """Keys of :func:`summarize` and their headings."""
 
-GROUPS = {"worst_group": "worst group", "group_gap": "group gap"}
-"""Of clients that have groups; their units are those of the accuracy."""
-
 COST = {"downloads": "sent", "evaluations": "asked"}
 """What selection costs a round; shown where clients are asked for a loss."""
 
@@ -38,9 +35,6 @@ LEGEND = (
     "Clients' {split} accuracy after the last round, mean±std over the seeds: its mean, "
     "variance, mean of the worst and best 5 % of clients{few}, Gini coefficient and Jain's "
     "index."
-)
-GROUPS_LEGEND = (
-    "Groups of clients: the worst served one's mean over its clients, and how far the best served one's is from it."
 )
 COST_LEGEND = (
     "Selection's cost a round: models sent (to train, and to be asked for a loss),\n"
@@ -85,18 +79,9 @@ def summarize(
         "failed": [o.failed for o in ended],
     }
     if histories[0].groups is not None:
-        served = [_of_groups(last[0], history, o, who) for last, history, o in zip(lasts, histories, ended)]
+        served = [of_groups(last[0], history, o, who) for last, history, o in zip(lasts, histories, ended)]
         rows |= {key: [one[i] for one in served] for i, key in enumerate(GROUPS)}
     return {key: np.array(values, float) for key, values in (rows | counts).items()}
-
-
-def _of_groups(accuracy: np.ndarray, history: History, ended: Outcome, who: Any) -> tuple[float, float]:
-    """Of one run, the worst group and the gap, in the metric's unit; NaN where nothing can be said of the run."""
-    if ended.lost:
-        return np.nan, np.nan
-    means = group_means(accuracy, np.array(history.groups)[who].tolist(), ended.counts)
-    worst, gap = worst_group(means, history.metric.higher_is_better)
-    return history.metric.scale * worst, history.metric.scale * gap
 
 
 def _of_one_size(arrays: list[np.ndarray]) -> list[list[int]]:
