@@ -164,9 +164,11 @@ class Evaluation(NamedTuple):
     that is not finite; ``history.failed`` tells them apart."""
 
     accuracy: Array
-    """f32[..., N]: the metric's mean over the client's examples."""
+    """f32[..., N]: the metric's mean over the client's examples; of several metrics the first's."""
     loss: Array
     """f32[..., N]: the plain loss's mean over the client's examples."""
+    further: dict[str, Array] = {}  # noqa: RUF012
+    """By name, f32[..., N] each: the metrics after the first, where there are several."""
 
 
 class Simulation(NamedTuple):
@@ -187,12 +189,14 @@ class Simulation(NamedTuple):
     faulty: Any = None
     """bool[N]: clients that ``faults`` name, of whom nothing is expected; None for nobody."""
     metric: Any = None
-    """The :class:`~fedjax_fair.Metric` of ``evaluate``; None for an accuracy."""
+    """The :class:`~fedjax_fair.Metric` of ``evaluate``, of several the first; None for an accuracy."""
     check: Callable[[Any], None] | None = None
     """``data -> None``: ValueError for other data than ``step`` and ``evaluate`` are made for; ``run`` and
     ``sweep`` ask it."""
     reads: tuple[str, ...] = ()
     """The signals of the report that the rule, the server's optimiser or the selector reads."""
+    further: Any = None
+    """By name, the metrics after the first; None where there is one."""
     arguments: dict[str, Any] | None = None
     """What ``simulation`` was given: ``ff.simulation(**(sim.arguments | {"selector": ff.uniform(5)}))`` is the
     same federation with other cohorts."""

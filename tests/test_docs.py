@@ -36,18 +36,18 @@ def test_every_public_function_is_on_the_site():
             assert f"fedjax_fair.{name}" in page, name
 
 
-RECIPES, PRETRAINED = (
-    re.findall(r"```python\n(import .*?)```", (DOCS / page).read_text(), re.DOTALL)
-    for page in ("data.md", "pretrained.md")
-)
-WORDS = r"ff\.(data\.(?!synthetic)\w+|save|confusion|export)\(|(freeze|eval_first)="
+RECIPES = [
+    recipe
+    for page in ("data", "losses", "pretrained")
+    for recipe in re.findall(r"```python\n(import .*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
+]
 
 
-@pytest.mark.parametrize("recipe", RECIPES + PRETRAINED, ids=lambda recipe: re.search(WORDS, recipe)[0])
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: re.findall(r"ff\.([\w.]+)", recipe)[-1])
 def test_a_recipe_runs_as_it_stands(recipe, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert len([line for line in recipe.splitlines() if line]) <= 15
-    exec(compile(recipe, "data.md", "exec"), {})
+    exec(compile(recipe, "recipe", "exec"), {})
 
 
 def test_there_are_recipes_for_every_reader():
@@ -57,7 +57,7 @@ def test_there_are_recipes_for_every_reader():
 
 def test_there_are_recipes_for_pretrained_models():
     for word in ("params=pretrained", 'freeze="', "ff.confusion(", "ff.export(", "ff.load_params("):
-        assert any(word in recipe for recipe in PRETRAINED)
+        assert any(word in recipe for recipe in RECIPES)
 
 
 def test_every_page_is_reached_from_the_first():

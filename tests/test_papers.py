@@ -13,7 +13,8 @@ from contract import coefficients, random_report
 from toy import rounds_played
 
 import fedjax_fair as ff
-from benchmarks.papers import aaggff_heart, common, fmnist3, frontier, studies, ucbcs_synthetic
+from benchmarks.papers import aaggff_heart, common, fmnist3, frontier, shakespeare, studies, ucbcs_synthetic
+from benchmarks.papers.leaf_shakespeare import convert
 from fedjax_fair import registry
 from fedjax_fair.cli.commands import main
 
@@ -234,3 +235,27 @@ def test_the_frontier_draws_one_point_for_rules_that_are_alike(name, same):
     report = random_report(3, 5, active=[1, 0, 1, 1, 1])
     report = report._replace(n=np.full_like(report.n, 400))
     np.testing.assert_allclose(coefficients(ours, report), coefficients(theirs, report), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("quick_to_compile")
+def test_shakespeares_roles_from_an_archive_to_a_table(tmp_path, monkeypatch, capsys):
+    """The converter's windows do not overlap, and the quick form has a row for every rule and every role."""
+    text = np.frombuffer(("the quick brown fox jumps over the lazy dog " * 60).encode(), np.uint8)
+    names, ends = ["HAMLET", "OPHELIA", "GHOST"], [0, 1600, 2590, len(text)]
+    np.savez(tmp_path / "roles.npz", text=text, offsets=ends, client_names=names)
+    users = json.loads(convert(tmp_path / "roles.npz", tmp_path / "leaf").read_text())
+    assert users["users"] == ["HAMLET", "OPHELIA"]  # 50 characters are no window
+    first, second = users["user_data"]["HAMLET"]["x"][:2]
+    whole = text[:1600].tobytes().decode()
+    assert whole.startswith(first + users["user_data"]["HAMLET"]["y"][0] + second)
+    monkeypatch.setenv("LEAF_DATA_DIR", str(tmp_path / "leaf"))
+    monkeypatch.setattr(shakespeare, "LEAST", 3)
+    monkeypatch.setattr(shakespeare, "HIDDEN", 4)
+    monkeypatch.setattr(shakespeare, "RULES", {"FedAvg": shakespeare.RULES["FedAvg"]})
+    shakespeare.run(True, tmp_path / "out")
+    page = (tmp_path / "out" / "shakespeare.md").read_text()
+    assert "| FedAvg |" in page
+    assert all(f"\n| {role} | " in page for role in ("HAMLET", "OPHELIA"))
+    assert capsys.readouterr().out.count("kept, trained by") == 0
+    shakespeare.run(True, tmp_path / "out")
+    assert capsys.readouterr().out.count("kept, trained by") == 2

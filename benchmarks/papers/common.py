@@ -133,7 +133,7 @@ def load_evaluations(path: Path, asked: Mapping[str, Any]) -> ff.History | None:
             raise ValueError(f"{path} is of a run with {was}, this study has {asked}: remove it to train again")
         print(f"{path.parent.name}/{path.stem}: kept, trained by {kept_about['commit']}", flush=True)
         splits = dict.fromkeys(name.split("/")[0] for name in kept.files if "/" in name)
-        scores = {s: Evaluation(*(kept[f"{s}/{field}"] for field in Evaluation._fields)) for s in splits}
+        scores = {s: Evaluation(*(kept[f"{s}/{field}"] for field in ("accuracy", "loss"))) for s in splits}
         return _scored(kept["rounds"], scores)
 
 

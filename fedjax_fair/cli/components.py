@@ -10,15 +10,17 @@ from fedjax_fair import data as sources
 from fedjax_fair import registry
 from fedjax_fair.checks import check_choice, check_range, lookup
 from fedjax_fair.cli.experiment import SETTLED, Experiment, settings_for
+from fedjax_fair.cli.judging import outputs_of
 from fedjax_fair.cli.rule_syntax import Entry, named, parse
 from fedjax_fair.data import FederatedData
+from fedjax_fair.data.sources.published import PUBLISHED
 from fedjax_fair.data.sources.tfds import IMAGES
 from fedjax_fair.local.objectives import erm
 from fedjax_fair.models import Model
 from fedjax_fair.robustness.faults import Fault, flip_labels, some
 from fedjax_fair.types import Objective, Selector
 
-DATASETS = ("synthetic", *IMAGES, "fashion_mnist_3")
+DATASETS = ("synthetic", *IMAGES, "fashion_mnist_3", *PUBLISHED)
 
 
 def build_objective(experiment: Experiment) -> Objective:
@@ -68,9 +70,8 @@ def build_data(experiment: Experiment) -> FederatedData:
 
 
 def build_model(experiment: Experiment, data: FederatedData) -> tuple[str, Model]:
-    """The model that the experiment names, with as many classes as the labels have."""
-    name = experiment.model
-    check_classes(data)
+    """The model that the experiment names, with as many outputs as the loss and the labels ask for."""
+    name, outputs = experiment.model, outputs_of(experiment, data)
     if name == "auto":
         if not hasattr(data.x, "shape") or (data.names is not None and "x" in dict(data.names.categories)):
             raise ValueError(
@@ -81,23 +82,7 @@ def build_model(experiment: Experiment, data: FederatedData) -> tuple[str, Model
         vectors = len(shape) == 1 or experiment.dataset == "fashion_mnist_3"
         name = "logistic_regression" if vectors else "cnn" if shape[-1] == 3 else "mlp"
     settings = settings_of_factory(experiment, name)
-    return name, registry.make(registry.MODELS[name], classes=classes_of(data), **settings)
-
-
-def check_classes(data: FederatedData) -> None:
-    """Raise ValueError for targets of a regression, whose loss and metric have no flags."""
-    if data.y.ndim != 1 or not np.issubdtype(data.y.dtype, np.integer):
-        got = f"{data.y.dtype}{list(data.y.shape)}"
-        raise ValueError(
-            f"labels must be classes on the command line, got targets {got}: for a regression give ff.simulation, "
-            "in Python, a loss and a metric"
-        )
-
-
-def classes_of(data: FederatedData) -> int:
-    """C: as many classes as labels have names, or numbers."""
-    labels = None if data.names is None else data.names.labels
-    return max(int(np.max(data.y)) + 1, len(labels or ()))
+    return name, registry.make(registry.MODELS[name], classes=outputs, **settings)
 
 
 def build_faults(

@@ -19,15 +19,19 @@ class Experiment:
     """Everything that decides a result, and where it goes."""
 
     dataset: str = "synthetic"
-    """synthetic, fashion_mnist, cifar10, cifar100, mnist, or fashion_mnist_3 (AFL's three clients)."""
+    """synthetic, fashion_mnist, cifar10, cifar100, mnist, fashion_mnist_3 (AFL's three clients), or femnist and
+    shakespeare, from LEAF's files in data (or data_dir, or $LEAF_DATA_DIR)."""
     data: str | None = None
     """Instead of dataset, your own, with natural clients: a folder of LEAF's JSON files, a folder of images
     (CLIENT/LABEL/FILE), a table (.csv, .tsv, .parquet), .npz, a folder of .npy; or file.py:name, a function of
     yours that returns a FederatedData and may take seed."""
     client: str | None = None
     """Of data, a table: the column of the clients' names; of .npz the array, by default client."""
-    label: str | None = None
-    """Of data, a table: the column to be predicted; of .npz the array, by default y."""
+    label: tuple[str, ...] | None = None
+    """Of data, a table: the column to be predicted, or several; of .npz the array, by default y."""
+    group: str | None = None
+    """Of data, a table: the column of what every client is one of, such as its country; tables sum groups up beside
+    the clients. An .npz may hold an array group."""
     features: tuple[str, ...] | None = None
     """Of data, a table: the columns to predict from; by default all others."""
     missing: Literal["mean", "median"] | None = None
@@ -55,6 +59,14 @@ class Experiment:
     model: str = "auto"
     """logistic_regression, mlp, cnn; auto takes the first for vectors, mlp for grey and cnn for colour images; your
     own as file.py:name, a function that returns a model and may take classes, a flax module, or of rngs."""
+    loss: str = "auto"
+    """softmax_cross_entropy, sigmoid_cross_entropy (one output, or one per label), squared_error, absolute_error;
+    auto takes what fits the labels; your own as file.py:name, a function of outputs and labels."""
+    metric: tuple[str, ...] | None = None
+    """What clients are judged by, the first in tables: accuracy, auroc, f1, f1_macro, balanced_accuracy, rmse, r2,
+    perplexity, ...; your own as file.py:name, a function or an ff.Metric; by default what fits the loss."""
+    regression: bool = False
+    """Whole numbers among the labels are numbers to be predicted, not classes; squared_error says so, too."""
     selector: str = "uniform"
     """Client selection, such as uniform or pow_d, or with settings, pow_d:d=20; `fedjax-fair list` names all."""
     objective: str = "erm"
@@ -112,7 +124,8 @@ def source_of(experiment: Experiment) -> str:
     >>> source_of(Experiment()), source_of(Experiment(data="a/heart.csv.gz"))
     ('synthetic', 'heart.csv.gz')
     """
-    return experiment.dataset if experiment.data is None else Path(experiment.data).name
+    own = experiment.data is not None and experiment.dataset == "synthetic"
+    return Path(str(experiment.data)).name if own else experiment.dataset
 
 
 def plain_type(parameter: inspect.Parameter, hint: Any) -> Any:

@@ -12,8 +12,8 @@ from flax import nnx
 
 from fedjax_fair import registry
 from fedjax_fair.checks import check_choice, check_count
-from fedjax_fair.cli.components import check_classes, classes_of
 from fedjax_fair.cli.experiment import Experiment
+from fedjax_fair.cli.judging import is_regression, outputs_of
 from fedjax_fair.cli.rule_syntax import own_name
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.sources.columns import SUFFIXES, is_table
@@ -21,12 +21,13 @@ from fedjax_fair.data.sources.examples import Examples, check_file, deal, large_
 from fedjax_fair.data.sources.images import is_images, read_images
 from fedjax_fair.data.sources.leaf import is_leaf, read_leaf
 from fedjax_fair.data.sources.npz import is_npz, read_npz
+from fedjax_fair.data.sources.published import PUBLISHED, read_published
 from fedjax_fair.data.sources.table import read_columns
 from fedjax_fair.models import Model, as_model
 from fedjax_fair.registry.plugins import blamed, own_factory
 
 FORMS = {
-    "a table": ("client", "label", "features", "missing", "test_data"),
+    "a table": ("client", "label", "group", "features", "missing", "test_data"),
     "arrays": ("client", "label", "missing"),
     "LEAF's files": (),
     "images": ("image_size",),
@@ -42,6 +43,8 @@ def own_data(experiment: Experiment) -> Callable[[int], FederatedData] | None:
       ValueError: whatever does not fit, in one sentence.
     """
     given = [name for name in OF_DATA if getattr(experiment, name) is not None]
+    if experiment.dataset in PUBLISHED:
+        return _published(experiment, given)
     if experiment.data is None:
         if given:
             raise ValueError(f"{given[0]} says how data are read and needs data, a path, got none")
@@ -55,9 +58,26 @@ def own_data(experiment: Experiment) -> Callable[[int], FederatedData] | None:
         if given:
             raise ValueError(f"{given[0]} says how a file is read, got the function {experiment.data}")
         return functools.partial(_called, *named)
+    return _dealt(experiment, lambda: read(experiment, given))
+
+
+def _published(experiment: Experiment, given: list[str]) -> Callable[[int], FederatedData]:
+    """FEMNIST or Shakespeare, from ``data`` or ``data_dir``."""
+    for name in given:
+        if name != "min_examples":
+            raise ValueError(f"{name} says how other data are read, got dataset {experiment.dataset}")
+    if experiment.test == "official":
+        raise ValueError(f"test=official needs a public test set, got {experiment.dataset}, whose files hold tests")
+    return _dealt(experiment, lambda: read_published(experiment.dataset, experiment.data or experiment.data_dir))
+
+
+def _dealt(experiment: Experiment, find: Callable[[], Examples]) -> Callable[[int], FederatedData]:
+    """``seed -> federation`` of what is found; remarks go to standard error."""
+    if experiment.min_examples is not None:
+        check_count("min_examples", experiment.min_examples)  # before the files are read
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
-        found = large_enough(read(experiment, given), experiment.min_examples)
+        found = large_enough(find(), experiment.min_examples)
     for one in () if experiment.quiet else said:
         print(f"fedjax-fair: {one.message}", file=sys.stderr)
     return lambda seed: deal(found, seed=seed, split=experiment.split)
@@ -65,8 +85,6 @@ def own_data(experiment: Experiment) -> Callable[[int], FederatedData] | None:
 
 def read(experiment: Any, given: list[str]) -> Examples:
     """The examples in a file or folder, by what it is; ``given`` are the settings that were given for it."""
-    if experiment.min_examples is not None:
-        check_count("min_examples", experiment.min_examples)  # before the files are read
     path = check_file("data", experiment.data)
     form = form_of(path)
     for name in given:
@@ -78,8 +96,10 @@ def read(experiment: Any, given: list[str]) -> Examples:
     if form == "images":
         return read_images(path, experiment.image_size)
     if form == "arrays":
-        client, label = experiment.client or "client", experiment.label or "y"
-        return read_npz(path, y=label, client=client, missing=experiment.missing)
+        labels = experiment.label or ("y",)
+        if len(labels) > 1:
+            raise ValueError(f"label must be one array of {path}, got {' '.join(labels)}")
+        return read_npz(path, y=labels[0], client=experiment.client or "client", missing=experiment.missing)
     for name in ("client", "label"):
         if name not in given:
             raise ValueError(f"{name} must name a column of the table {path}, got nothing")
@@ -87,9 +107,11 @@ def read(experiment: Any, given: list[str]) -> Examples:
         path,
         client=experiment.client,
         label=experiment.label,
+        group=experiment.group,
         features=experiment.features,
         test=experiment.test_data,
         missing=experiment.missing,
+        regression=is_regression(experiment),
     )
 
 
@@ -131,11 +153,11 @@ def own_model(experiment: Experiment, data: FederatedData) -> tuple[str, Model] 
     named = own_name(experiment.model, "model")
     if named is None:
         return None
-    check_classes(data)
+    outputs = outputs_of(experiment, data)
     (name, settings), factory = named, own_factory(named[0], "model")
     if isinstance(factory, nn.Module | nnx.Module):  # no factory, but the model
         return name, as_model(factory)
-    checked = _checked(name, factory, settings, {"classes": classes_of(data)}, later=("rngs",))
+    checked = _checked(name, factory, settings, {"classes": outputs}, later=("rngs",))
     with blamed(name, "model"):
         later = "rngs" in _settings(factory)
         made = (lambda rngs: factory(rngs=rngs, **checked)) if later else factory(**checked)

@@ -11,6 +11,7 @@ from fedjax_fair import registry
 from fedjax_fair.checks import check_count, check_range
 from fedjax_fair.cli import components as parts
 from fedjax_fair.cli.experiment import Experiment
+from fedjax_fair.cli.judging import check_judging, loss_of, metrics_of
 from fedjax_fair.cli.own_parts import check_model, own_data, own_model
 from fedjax_fair.cli.rule_syntax import Entry, parse_axis, parse_rule
 from fedjax_fair.data import FederatedData
@@ -32,6 +33,9 @@ class Ground(NamedTuple):
     data: FederatedData
     model_name: str
     model: Model
+    loss: Any
+    metric: Any
+    """One, or several by name; None for what the loss asks for."""
     faults: list[Fault]
     honest: np.ndarray | None
     """bool[N]: the clients to judge by; None for all."""
@@ -139,6 +143,7 @@ def lay_ground(experiment: Experiment, entries: list[Entry]) -> Ground:
         parts.build_selector(experiment, experiment.cohort or 1, entry)
     trainer_of(experiment)
     check_model(experiment)
+    check_judging(experiment)
     check_range("server_lr", experiment.server_lr, 0, open_low=True)
     draw = own_data(experiment) or (lambda seed: parts.build_data(dataclasses.replace(experiment, data_seed=seed)))
     data = draw(experiment.data_seed)
@@ -151,7 +156,8 @@ def lay_ground(experiment: Experiment, entries: list[Entry]) -> Ground:
     defended, transform = parts.build_defence(experiment)
     check_range("available", experiment.available, 0, 1, open_low=True)
     model = own_model(experiment, data) or parts.build_model(experiment, data)
-    return Ground(experiment, data, *model, faults, honest, defended, transform, draw)
+    judging = loss_of(experiment, data), metrics_of(experiment)
+    return Ground(experiment, data, *model, *judging, faults, honest, defended, transform, draw)
 
 
 def simulate(ground: Ground, experiment: Experiment, entry: Entry) -> Simulation:
@@ -178,6 +184,8 @@ def simulate_rule(
             server_optimizer=optax.chain(ground.transform, optax.sgd(experiment.server_lr)),
             available=always if experiment.available == 1 else bernoulli(experiment.available),
             faults=ground.faults,
+            loss=ground.loss,
+            metric=ground.metric,
             evaluate=splits,
             precision=experiment.precision,
             devices=experiment.devices,

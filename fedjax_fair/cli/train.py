@@ -82,7 +82,7 @@ def notes_of(ground: Ground, cohort: int | str) -> Console:
     notes = Console(stderr=True, highlight=False, soft_wrap=True, quiet=experiment.quiet)
     notes.print(
         f"{source_of(experiment)}: {data.n_clients} clients, {cohort} a round, {int(data.sizes.sum())} "
-        f"training examples, {ground.model_name}"
+        f"training examples, {ground.model_name}, {getattr(ground.loss, '__name__', 'a loss of your own')}"
     )
     return notes
 

@@ -7,6 +7,7 @@ from fedjax_fair import registry
 from fedjax_fair.cli.experiment import Experiment, factories, settings_for, source_of
 from fedjax_fair.cli.plan import SWEPT
 from fedjax_fair.cli.rule_syntax import parse, parse_rule
+from fedjax_fair.data.sources.published import PUBLISHED
 from fedjax_fair.data.sources.tfds import IMAGES
 
 
@@ -14,7 +15,8 @@ def without_effect(
     experiment: Experiment, rules: tuple[str, ...], points: Collection[str] = ()
 ) -> list[tuple[str, str]]:
     """Settings that differ from their defaults but are not used, each with the reason; ``points`` varies some."""
-    natural, entries = experiment.data is not None, [parse_rule(rule) for rule in rules]
+    natural = experiment.data is not None or experiment.dataset in PUBLISHED
+    entries = [parse_rule(rule) for rule in rules]
     used = {entry.rule for entry in entries} | {
         entry.selector or parse(experiment.selector, "selector")[0] for entry in entries
     }

@@ -2,13 +2,14 @@
 
 from fedjax_fair.data import partition
 from fedjax_fair.data.federated import FederatedData, Names, Normalizer, Split
-from fedjax_fair.data.sources import images, leaf, load, load_arrays, npz, synthetic, table
+from fedjax_fair.data.sources import huggingface, images, leaf, load, load_arrays, npz, synthetic, table, tfds
 
 __all__ = [
     "FederatedData",
     "Names",
     "Normalizer",
     "Split",
+    "huggingface",
     "images",
     "leaf",
     "load",
@@ -17,4 +18,5 @@ __all__ = [
     "partition",
     "synthetic",
     "table",
+    "tfds",
 ]

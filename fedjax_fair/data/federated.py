@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 
 from fedjax_fair.checks import check_count
+from fedjax_fair.data.groups import groups_of
 from fedjax_fair.data.names import Names, Words, words_of
 from fedjax_fair.data.normalize import Normalizer, Normalizers, check_normalizer, normalize
 from fedjax_fair.data.official import append_official
@@ -59,6 +60,11 @@ class FederatedData(NamedTuple):
         """[N]: the clients' names, where they have any: words, or numbers other than 0, ..., N - 1."""
         return None if self.names is None else self.names.clients
 
+    @property
+    def groups(self) -> Words | None:
+        """[N]: the group that each client is of, where there are groups."""
+        return None if self.names is None else self.names.groups
+
     def take(self, rows: Array) -> tuple[Any, Array]:
         """``rows i32[...] -> (x [..., *example], y [...])``: normalised model inputs, and labels.
 
@@ -79,6 +85,7 @@ class FederatedData(NamedTuple):
         split: Sequence[float] | None = None,
         test: tuple[Any, Any] | None = None,
         test_client_id: Iterable[Hashable] | None = None,
+        group: Any = None,
         normalizer: Normalizer | Literal["auto"] | None = "auto",
     ) -> "FederatedData":
         """Deal arrays to clients, and split every client's examples into train, validation and test.
@@ -112,13 +119,16 @@ class FederatedData(NamedTuple):
           test: ``(x_test, y_test)``, official test examples; the test share of ``split`` must then be 0.
           test_client_id: one label per test example, of those in ``client_id``. A client without a test example
             has no test accuracy: it is NaN.
+          group: what every client is one of, such as a country's hospitals: one entry per example, or a mapping of
+            the clients' names; kept as ``data.groups``, and in histories' tables beside the clients.
           normalizer: a :class:`Normalizer` for one array, None for what is stored, or "auto".
 
         Raises: ValueError, in one sentence, for arrays that do not fit together, features that are NaN or infinite
         as they would be stored (1e300 is, in float32), NaN or negative labels, clients without an example or with
         fewer than there are positive shares, test examples dealt by class that do not reach every client,
-        ``test_client_id`` with names that nobody trains under, beside ``partition``, or without ``test``, and bytes
-        of 128 or more that are no images, without a ``normalizer``.
+        ``test_client_id`` with names that nobody trains under, beside ``partition``, or without ``test``, ``group``
+        without natural clients, or several of a client, and bytes of 128 or more that are no images, without a
+        ``normalizer``.
         """
         chosen = _chosen(client_id, partition)
         if test_client_id is not None and (test is None or client_id is None):
@@ -134,6 +144,7 @@ class FederatedData(NamedTuple):
         clients = check_clients([np.asarray(mine) for mine in chosen(y, seed)], n_examples)
         rng = np.random.default_rng((seed, 1))  # not the partition's own stream
         words = words_of(chosen.names) if isinstance(chosen, Natural) else None
+        groups = None if group is None else groups_of(group, chosen)
         parts = split_clients(clients, shares, rng, words)
         if test is not None:
             x, y, dealt = append_official(x, y, test, parts[0], len(clients), chosen, test_client_id, rng)
@@ -142,7 +153,7 @@ class FederatedData(NamedTuple):
             train, validation, held_out = (table(rows, owner, len(clients)) for rows, owner in parts)
             scales = check_normalizer(normalizer, x)
             store = jax.tree.map(to_store, x)
-            names = None if words is None else Names(words)
+            names = None if words is None and groups is None else Names(words, groups=groups)
             return FederatedData(store, jnp.array(y), train, validation, held_out, scales, names)
 
 

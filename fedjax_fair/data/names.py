@@ -20,6 +20,8 @@ class Names(NamedTuple):
     """[F]: the columns of ``x`` [E, F]; a column ``town=Rome`` is 1 where the word ``town`` is Rome."""
     categories: tuple[tuple[str, Words], ...] = ()
     """Per column of words, or of text, its name and its words: number k stands for word k."""
+    groups: Words | None = None
+    """[N]: the group that each client is of, where there are groups."""
 
 
 def words_of(clients: Iterable[Any]) -> Words | None:

@@ -36,7 +36,10 @@ def check_finite(x: Any, n_examples: int, name: str, name_y: str) -> None:
 
 
 def check_labels(y: Any, name: str) -> np.ndarray:
-    """Return class labels as i32 and float targets as they are; ValueError for NaN and negative labels."""
+    """Return class labels as i32 and float targets as they are; ValueError for NaN and negative labels.
+
+    Among several labels of an example, [E, T], one below 0 is padding.
+    """
     y = known(np.asarray, y, name)
     if y.ndim == 0 or y.size == 0 or not (y.dtype.kind in "biu" or jnp.issubdtype(y.dtype, jnp.floating)):
         hint = ": number the names, np.unique(y, return_inverse=True)[1]" if y.dtype.kind in "USO" else ""
@@ -47,7 +50,7 @@ def check_labels(y: Any, name: str) -> np.ndarray:
         if not (finite := np.isfinite(_cast(y))).all():
             raise ValueError(f"{name} holds {_what(y)}, first in example {int(np.argwhere(~finite)[0, 0])}")
         return y
-    if y.min() < 0 or y.max() > INT32.max:
+    if (y.ndim == 1 and y.min() < 0) or y.min() < INT32.min or y.max() > INT32.max:
         raise ValueError(f"{name} must hold labels from 0 to {INT32.max}, got {y.min()} to {y.max()}")
     return y.astype(np.int32)
 

@@ -46,7 +46,7 @@ def early_stopping(
         judged = next(iter(history.scores)) if split is None else check_choice("split", split, history.scores)
         higher = _higher(measure, history.metric) if best is None else best == "highest"
         highest, waited, sign = -np.inf, 0, 1.0 if higher else -1.0
-        for accuracy, loss in zip(*history.scores[judged]):
+        for accuracy, loss in zip(*history.scores[judged][:2]):
             value = sign * float(metrics.summary(accuracy, loss=loss, metric=history.metric)[measure])
             highest, waited = (value, 0) if value > highest else (highest, waited + 1)
             if waited >= patience:

@@ -15,7 +15,7 @@ from fedjax_fair.robustness.availability import PerClient
 from fedjax_fair.types import Aggregator, Client, Context, LossFn, Params, Selector, Trace
 
 
-def check_types(data: Any, server_optimizer: Any, loss: Any, metric: Any, deploy: Any) -> None:
+def check_types(data: Any, server_optimizer: Any, loss: Any, deploy: Any) -> None:
     """What would otherwise fail deep inside JAX or optax."""
     if not isinstance(data, FederatedData):
         raise ValueError(f"data must be a FederatedData, such as ff.data.synthetic(), got {type(data).__name__}")
@@ -23,9 +23,8 @@ def check_types(data: Any, server_optimizer: Any, loss: Any, metric: Any, deploy
         raise ValueError(
             f"server_optimizer must be an optax optimiser, such as optax.sgd(1.), got {server_optimizer!r}"
         )
-    for name, function in (("loss", loss), ("metric", metric)):
-        if not callable(function) and not (name == "metric" and function is None):
-            raise ValueError(f"{name} must be a function of outputs and labels, got {function!r}")
+    if not callable(loss):
+        raise ValueError(f"loss must be a function of outputs and labels, got {loss!r}")
     if deploy is not None and not callable(deploy):
         raise ValueError(f"deploy must be a function of the state, such as ff.averaged, got {deploy!r}")
 

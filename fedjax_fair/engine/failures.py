@@ -61,7 +61,13 @@ def unless_dead(found: Evaluation, params: Params) -> Evaluation:
     """
     broken = ~all_finite([jnp.ones((), bool), *numbers(params)])
     loss = jnp.where(broken, jnp.nan, found.loss)
-    return Evaluation(jnp.where(jnp.isnan(loss).all(), jnp.nan, found.accuracy), loss)
+    return judged_by(found, loss, jnp.isnan(loss).all())
+
+
+def judged_by(found: Evaluation, loss: Array, broken: Array) -> Evaluation:
+    """The evaluation with this loss, and with metrics of NaN where it is ``broken``."""
+    accuracy, further = jax.tree.map(lambda of: jnp.where(broken, jnp.nan, of), (found.accuracy, found.further))
+    return Evaluation(accuracy, loss, further)
 
 
 def silence(report: Report, active: Array) -> Report:

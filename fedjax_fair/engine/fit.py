@@ -15,11 +15,11 @@ from fedjax_fair.engine.behaviour import (
     judges_by_sign,
     knows_label,
     says_one_class_only,
-    sign_decides,
     tells_classes,
     tells_two,
 )
 from fedjax_fair.engine.checks import check_splits
+from fedjax_fair.engine.default_metric import default_metric
 from fedjax_fair.engine.forward import forward
 from fedjax_fair.engine.scaled import told_apart
 from fedjax_fair.engine.signals import PerExample
@@ -29,13 +29,16 @@ from fedjax_fair.models.client_metrics import Whole
 from fedjax_fair.models.stock import is_stock
 from fedjax_fair.types import Params
 
-STOCK = ("softmax_cross_entropy", "sigmoid_cross_entropy", "squared_error", "accuracy", "binary_accuracy")
+STOCK = (
+    *("softmax_cross_entropy", "sigmoid_cross_entropy", "squared_error", "absolute_error"),
+    *("accuracy", "binary_accuracy"),
+)
 
 
 def check_fit(
-    net: Model, params: Params, data: FederatedData, loss: PerExample, metric: PerExample | None
-) -> PerExample:
-    """The metric, as given or as it fits the loss; everything else is traced, or tried on three examples.
+    net: Model, params: Params, data: FederatedData, loss: PerExample, given: Sequence[PerExample | Whole] | None
+) -> list[PerExample | Whole]:
+    """The metrics, as given or as fits the loss; everything else is traced, or tried on three examples.
 
     Raises:
       ValueError: the model, the loss, the metric and the labels do not go together.
@@ -46,7 +49,7 @@ def check_fit(
     outputs = _one_array(forward(net, params, x).outputs if programs is None else programs[0])
     _check_scores("loss", loss, outputs, y)
     one = y.ndim == 1 and outputs.shape in ((2,), (2, 1))
-    by_default, tried, drawn, labels = metric is None, None, None, np.asarray(0)
+    tried, drawn, labels = None, None, np.asarray(0)
     if examples is not None:
         if programs is not None:
             drawn = outputs_alone(*programs[1:], params, examples[0])
@@ -54,21 +57,24 @@ def check_fit(
             trained_alone(net, params, data, examples[0])
         labels = np.asarray(data.y)
         tried = Tried(loss, outputs, y, drawn, labels.min(), labels.max())
-    metric = default_metric(loss, one, tried) if metric is None else metric
-    if isinstance(metric, Whole):
-        check_whole(metric, outputs, y)
-    else:
-        _check_scores("metric", metric, outputs, y)
+    metrics = [default_metric(loss, one, tried)] if given is None else [*given]
+    means = [metric for metric in metrics if not isinstance(metric, Whole)]
+    for metric in metrics:
+        if isinstance(metric, Whole):
+            check_whole(metric, outputs, y)
+        else:
+            _check_scores("metric", metric, outputs, y)
     if examples is not None and tried is not None:
-        for name, function in (("loss", loss), ("metric", metric)):
-            if not is_named(function, *STOCK) and not isinstance(function, Whole):
+        for name, function in (("loss", loss), *(("metric", metric) for metric in means)):
+            if not is_named(function, *STOCK):
                 scores_alone(name, function, tried.three(), examples[1], outputs.dtype)
         check_labels(loss, tried, labels)
-        if isinstance(metric, Whole):
-            whole_alone(metric, tried.three(), examples[1], outputs.dtype)
-        else:
-            check_metric(metric, by_default, one, tried, labels)
-    return metric
+        for metric in metrics:
+            if isinstance(metric, Whole):
+                whole_alone(metric, tried.three(), examples[1], outputs.dtype)
+            else:
+                check_metric(metric, given is None, one, tried, labels)
+    return metrics
 
 
 def _one_array(outputs: Any) -> jax.ShapeDtypeStruct:
@@ -83,21 +89,14 @@ def is_named(function: PerExample, *names: str) -> bool:
     return any(function is getattr(losses, name) for name in names)
 
 
-def default_metric(loss: PerExample, one: bool, tried: Tried | None) -> PerExample:
-    """Accuracy; of one output and two classes the one by its sign, where that is what the loss asks for."""
-    if is_named(loss, "sigmoid_cross_entropy"):
-        return losses.binary_accuracy
-    # Under a trace (sweep) only the shapes are there; the same call was made without one before.
-    return losses.binary_accuracy if one and (tried is None or sign_decides(tried)) else losses.accuracy
-
-
 def _check_scores(argument: str, given: PerExample, outputs: jax.ShapeDtypeStruct, y: jax.ShapeDtypeStruct) -> None:
     """One value for each of two examples."""
-    classifies = outputs.ndim == 2 and y.ndim == 1 and jnp.issubdtype(y.dtype, jnp.integer)
+    per_label = outputs.shape[:-1] == y.shape or (outputs.ndim, y.ndim) == (2, 1)
+    classifies = per_label and jnp.issubdtype(y.dtype, jnp.integer)
     for name in ("softmax_cross_entropy", "accuracy"):
         if is_named(given, name) and not classifies:
             raise ValueError(
-                f"{name} needs logits [B, C] and integer labels [B], got outputs "
+                f"{name} needs logits [B, C] and integer labels [B], or [B, T, C] and [B, T], got outputs "
                 f"{outputs.shape} and labels {y.shape} of type {y.dtype}; pass another {argument}="
             )
     try:
@@ -123,7 +122,7 @@ def check_labels(loss: PerExample, tried: Tried, y: np.ndarray) -> None:
     classes = tried.outputs.shape[-1] if tried.outputs.ndim > 1 else 1
     if not jnp.issubdtype(y.dtype, jnp.integer):
         return
-    if lowest < 0 and is_named(loss, "softmax_cross_entropy"):
+    if lowest < 0 and y.ndim == 1 and is_named(loss, "softmax_cross_entropy"):
         raise ValueError(f"labels must be from 0 to the model's {classes} outputs - 1, got label {lowest}")
     if highest < classes or not tells_classes(loss, tried):
         return
@@ -174,7 +173,7 @@ def check_other(
     net: Model,
     params: Params,
     loss: PerExample,
-    metric: PerExample,
+    metrics: Sequence[PerExample | Whole],
     splits: Sequence[str],
     data: FederatedData,
 ) -> None:
@@ -187,14 +186,15 @@ def check_other(
         return
     check_form(made_for[1], data)
     first = made_for[1]
-    for split in {"validation", *(splits if isinstance(metric, Whole) else ())}:
+    whole = any(isinstance(metric, Whole) for metric in metrics)
+    for split in {"validation", *(splits if whole else ())}:
         largest, before = (int(np.asarray(getattr(d, split).size).max()) for d in (data, first))
         if largest > before:
             raise ValueError(
                 f"data must have at most {before} {split} examples a client, as at first, got {largest}"
             )
     check_splits(splits, data)
-    check_fit(net, params, data, loss, metric)
+    check_fit(net, params, data, loss, metrics)
 
 
 def check_form(first: FederatedData, data: FederatedData) -> None:

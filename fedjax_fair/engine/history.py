@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from fedjax_fair.data.names import Names
+from fedjax_fair.metrics.groups import group_means
 from fedjax_fair.metrics.kind import ACCURACY, Metric, described
 from fedjax_fair.types import Evaluation, Simulation
 
@@ -16,7 +17,7 @@ class History(NamedTuple):
     rounds: np.ndarray
     """i64[T_eval]: rounds played when each evaluation was made."""
     scores: dict[str, Evaluation]
-    """Per split: accuracy and loss, f32[T_eval, N] each."""
+    """Per split: accuracy and loss, f32[T_eval, N] each, and in ``further`` by name the metrics after the first."""
     ids: np.ndarray
     """i32[T, S]: the clients of each round."""
     coef: np.ndarray
@@ -38,6 +39,8 @@ class History(NamedTuple):
     """Per split: how many examples each client was judged by, i32[T_eval, N]; None where that is not known."""
     names: Names | None = None
     """What clients and classes are called: those of the data."""
+    further: dict[str, Metric] | None = None
+    """By name, what the metrics after the first are; None where there is one."""
 
     def __repr__(self) -> str:
         scored = ", ".join(f"{name} {list(np.shape(s.accuracy))}" for name, s in self.scores.items())
@@ -49,9 +52,19 @@ class History(NamedTuple):
         return None if self.names is None else self.names.clients
 
     @property
+    def groups(self) -> tuple[str, ...] | None:
+        """[N]: the group that each client is of; None where there are none."""
+        return None if self.names is None else self.names.groups
+
+    @property
     def accuracy(self) -> np.ndarray:
         """f32[T_eval, N]: every client's metric (in [0, 1] for accuracy) on the first evaluated split."""
         return np.asarray(next(iter(self.scores.values())).accuracy)
+
+    @property
+    def measures(self) -> dict[str, np.ndarray]:
+        """By name, f32[T_eval, N]: every client's metrics on the first evaluated split, the first one first."""
+        return measures_of(self, next(iter(self.scores)))
 
     @property
     def loss(self) -> np.ndarray:
@@ -68,21 +81,22 @@ class History(NamedTuple):
         """A data frame with a row per evaluation, split and client; needs ``pip install 'fedjax-fair[pandas]'``.
 
         Columns: ``round``, ``split``, ``client`` (its name, or number), ``accuracy`` (in [0, 1], or as ``metric``
-        says), ``loss`` and ``failed``, as the property of that name has it, of each split.
+        says), ``loss`` and ``failed``, as the property of that name has it, of each split. Several metrics have
+        columns of their own names in the place of ``accuracy``; ``group`` is there where clients have groups.
 
         Raises:
           ValueError: pandas is not installed.
         """
         pandas = _pandas("to_pandas")
         frames = []
-        for split, (accuracy, loss) in self.scores.items():
-            evaluations, clients = np.shape(accuracy)
+        for split in self.scores:
+            evaluations, clients = np.shape(self.scores[split].accuracy)
             columns = {
                 "round": np.repeat(self.rounds, clients),
                 "split": split,
                 "client": np.tile(np.arange(clients) if self.clients is None else self.clients, evaluations),
-                "accuracy": np.ravel(accuracy),
-                "loss": np.ravel(loss),
+                **({} if self.groups is None else {"group": np.tile(self.groups, evaluations)}),
+                **{name: np.ravel(values) for name, values in _columns(self, split).items()},
                 "failed": np.ravel(failed(self, split)),
             }
             frames.append(pandas.DataFrame(columns))
@@ -92,8 +106,9 @@ class History(NamedTuple):
         """A data frame with a row per client, from the worst served to the best; needs pandas as ``to_pandas``.
 
         Columns: ``client`` (its name, or number), ``rounds`` (in how many its update was used), and of the last
-        evaluation ``examples``, ``accuracy`` (in [0, 1], or as ``metric`` says), ``loss`` and ``failed``; where
-        several splits were evaluated, of each, as ``test accuracy``. Clients without examples come last.
+        evaluation ``examples``, ``accuracy`` (in [0, 1], or as ``metric`` says; several metrics each by its name),
+        ``loss`` and ``failed``; where several splits were evaluated, of each, as ``test accuracy``. Clients without
+        examples come last. Where clients have groups, ``group`` is the second.
 
         Raises:
           ValueError: pandas is not installed.
@@ -101,21 +116,67 @@ class History(NamedTuple):
         pandas = _pandas("client_table")
         columns: dict[str, Any] = {}
         n = np.shape(self.accuracy)[1]
-        for split, (accuracy, loss) in self.scores.items():
+        for split in self.scores:
             examples = None if self.examples is None else self.examples.get(split)
             found = {
                 "examples": np.full(n, np.nan) if examples is None else np.asarray(examples)[-1],
-                "accuracy": np.asarray(accuracy)[-1],
-                "loss": np.asarray(loss)[-1],
+                **{name: values[-1] for name, values in _columns(self, split).items()},
                 "failed": failed(self, split)[-1],
             }
             head = f"{split} " if len(self.scores) > 1 else ""
             columns |= {head + name: values for name, values in found.items()}
         taken = np.bincount(self.ids[self.active].ravel(), minlength=n)[:n]
         who = np.arange(n) if self.clients is None else self.clients
-        made = pandas.DataFrame({"client": who, "rounds": taken, **columns})
+        group = {} if self.groups is None else {"group": self.groups}
+        made = pandas.DataFrame({"client": who, **group, "rounds": taken, **columns})
         order = np.argsort(self.accuracy[-1] * (1 if self.metric.higher_is_better else -1), kind="stable")
         return made.iloc[order].reset_index(drop=True)
+
+    def group_table(self) -> Any:
+        """A data frame with a row per group of clients, from the worst served to the best; needs pandas.
+
+        Columns: ``group``, ``clients`` (how many of it have results), and the means over them, each client counting
+        alike, of the last evaluation's ``accuracy`` (or of several metrics each by its name) and ``loss`` on the
+        first split.
+
+        Raises:
+          ValueError: the clients have no groups, or pandas is not installed.
+        """
+        pandas = _pandas("group_table")
+        if self.groups is None:
+            raise ValueError("group_table needs clients with groups, as from_arrays(group=...) has, got none")
+        split = next(iter(self.scores))
+        means, counts = _of_groups(self, split), judged(self, split)[-1]
+        names = [*means["loss"]]
+        size = [int(counts[np.array(self.groups) == name].sum()) for name in names]
+        made = pandas.DataFrame({"group": names, "clients": size, **{m: [*of.values()] for m, of in means.items()}})
+        order = np.argsort(made.iloc[:, 2] * (1 if self.metric.higher_is_better else -1), kind="stable")
+        return made.iloc[order].reset_index(drop=True)
+
+
+def _of_groups(history: History, split: str) -> dict[str, dict[str, float]]:
+    """Per metric, and for the loss, the groups' means at the last evaluation, of the clients that have a value."""
+    counts, loss = judged(history, split)[-1], np.asarray(history.scores[split].loss)[-1]
+    found = {name: values[-1] for name, values in _columns(history, split).items()}
+    assert history.groups is not None
+    return {
+        name: group_means(of, history.groups, counts & ~(np.isnan(of) & np.isfinite(loss)))
+        for name, of in found.items()
+    }
+
+
+def measures_of(history: History, split: str) -> dict[str, np.ndarray]:
+    """By name, f32[T_eval, N]: the metrics on a split, the first one first."""
+    found = history.scores[split]
+    order = [*(history.further or ())] or [*found.further]  # JAX sorts the keys of a dict
+    return {history.metric.name: np.asarray(found.accuracy)} | {k: np.asarray(found.further[k]) for k in order}
+
+
+def _columns(history: History, split: str) -> dict[str, np.ndarray]:
+    """What the tables call the metrics, and the loss, f[T_eval, N]."""
+    found = measures_of(history, split)
+    named = found if len(found) > 1 else {"accuracy": next(iter(found.values()))}
+    return {**named, "loss": np.asarray(history.scores[split].loss)}
 
 
 def _pandas(method: str) -> Any:
@@ -139,7 +200,9 @@ def told(history: History, sim: Simulation) -> History:
     """The history with what it is of; kept apart from the arrays, for checkpoints and sweeps hold these alone."""
     bases = {name: getattr(sim.data, name.partition("@")[0], None) for name in history.scores}
     sizes = {name: getattr(split, "size", None) for name, split in bases.items()}
-    history = history._replace(metric=described(sim.metric), names=getattr(sim.data, "names", None))
+    further = None if sim.further is None else {name: described(kind) for name, kind in sim.further.items()}
+    names = getattr(sim.data, "names", None)
+    history = history._replace(metric=described(sim.metric), further=further, names=names)
     if any(size is None for size in sizes.values()):  # data of the user's own
         return history
     shape = np.shape(history.accuracy)
@@ -151,7 +214,7 @@ def judged(history: History, split: str) -> np.ndarray:
 
     Without those for whom the metric has no value, though the loss has: an AUROC of one class.
     """
-    accuracy, loss = history.scores[split]
+    accuracy, loss, *_ = history.scores[split]
     if history.examples is not None and split in history.examples:
         there = np.asarray(history.examples[split]) > 0
     else:
@@ -163,7 +226,7 @@ def judged(history: History, split: str) -> np.ndarray:
 
 def failed(history: History, split: str) -> np.ndarray:
     """bool[T_eval, N]: whose loss or metric is not finite, of those who have one in the split."""
-    accuracy, loss = history.scores[split]
+    accuracy, loss, *_ = history.scores[split]
     return np.asarray(judged(history, split) & ~(np.isfinite(accuracy) & np.isfinite(loss)))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from fedjax_fair.engine.history import History, failed, judged
@@ -54,14 +55,16 @@ def of_clients(history: History, clients: Any = None) -> History:
     """The history with the results of some clients alone, bool[N]; of all by default."""
     if clients is None:
         return history
-    scores = {
-        split: of._replace(accuracy=of.accuracy[:, clients], loss=of.loss[:, clients])
-        for split, of in history.scores.items()
-    }
+    scores = {split: jax.tree.map(lambda values: values[:, clients], of) for split, of in history.scores.items()}
     examples = {split: judged(history, split)[:, clients].astype(np.int32) for split in scores}
     names = history.names
-    if names is not None and names.clients is not None:
-        names = names._replace(clients=tuple(np.array(names.clients, object)[clients]))
+    if names is not None:
+        kept = {
+            field: tuple(np.array(words, object)[clients])
+            for field, words in (("clients", names.clients), ("groups", names.groups))
+            if words is not None
+        }
+        names = names._replace(**kept)
     return history._replace(scores=scores, examples=examples, names=names)
 
 
@@ -70,7 +73,7 @@ def identical(runs: Mapping[str, list[History]], split: str | None = None) -> li
     found: dict[bytes, list[str]] = {}
     for rule, histories in runs.items():
         name = split or next(iter(histories[0].scores))
-        arrays = [np.asarray(a) for h in histories for a in (h.rounds, *h.scores[name])]
+        arrays = [np.asarray(a) for h in histories for a in (h.rounds, *h.scores[name][:2])]
         if np.isfinite(np.concatenate([a.ravel() for a in arrays[1::3]])).any():  # of failures all are alike
             forms = repr([(a.shape, str(a.dtype)) for a in arrays]).encode()
             found.setdefault(forms + b"".join(a.tobytes() for a in arrays), []).append(rule)

@@ -5,7 +5,6 @@ vmapped, and on an accelerator as many as their models leave room for.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -17,9 +16,10 @@ from jax.sharding import Mesh
 from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData, Split
 from fedjax_fair.engine.devices import shared_out
-from fedjax_fair.engine.failures import all_finite, numbers
+from fedjax_fair.engine.failures import all_finite, judged_by, numbers
 from fedjax_fair.engine.signals import Score, examples
 from fedjax_fair.engine.training import client_of
+from fedjax_fair.engine.whole_clients import kept_of, of_client
 from fedjax_fair.models.client_metrics import Whole
 from fedjax_fair.numerics.model_size import bytes_of
 from fedjax_fair.types import Evaluation, Key, LossFn, Memory, Params, Train
@@ -143,8 +143,9 @@ def judged_alone(
     own: Mapping[str, Own],
     eval_batch: int,
     mesh: Mesh | None,
-    whole: Whole | None = None,
-    capacity: Mapping[str, int] = MappingProxyType({}),
+    wholes: Sequence[Whole],
+    named: Callable[[Sequence[Array]], Evaluation],
+    capacity: Mapping[str, int],
     uneven: bool = False,
 ) -> Callable[[str, Params, FederatedData, Any], Evaluation]:
     """``(name, global model, data, memory) -> every client's result with its own model``.
@@ -156,10 +157,10 @@ def judged_alone(
         place = name.partition("@")[0]
         split, model, most = getattr(data, place), own[name](params, data, kept), capacity.get(place, 0)
         ids = jnp.arange(split.size.shape[0], dtype=jnp.int32)
-        means = own_means(scores, model, data, split, ids, eval_batch, params, mesh, whole, most, uneven)
-        accuracy, loss, sound = means
-        loss = jnp.where(sound > 0, loss, jnp.nan)
-        return Evaluation(jnp.where(jnp.isnan(loss), jnp.nan, accuracy), loss)
+        *means, sound = own_means(scores, model, data, split, ids, eval_batch, params, mesh, wholes, most, uneven)
+        found = named(means)
+        loss = jnp.where(sound > 0, found.loss, jnp.nan)
+        return judged_by(found, loss, jnp.isnan(loss))
 
     return judge
 
@@ -173,21 +174,21 @@ def own_means(
     batch: int,
     params: Params,
     mesh: Mesh | None = None,
-    whole: Whole | None = None,
+    wholes: Sequence[Whole] = (),
     capacity: int = 0,
     uneven: bool = False,
 ) -> tuple[Array, ...]:
     """The mean of each score over the ``split`` of the clients ``ids``, each with its own model: several f[K].
 
     After them f[K], 1 where a model is finite. NaN where the split is empty. ``params`` is a model of their form;
-    ``whole`` and ``capacity`` as in ``every_client``; ``uneven``: clients side by side would wait for the largest.
+    ``wholes`` and ``capacity`` as in ``every_client``; ``uneven``: clients side by side would wait for the largest.
     """
     total = split.rows.shape[0]
     width = width_of(params, uneven)
     alone = width == 1 and jax.default_backend() == "cpu"
     each = max(1, min(batch // width, IN_TURN if alone else batch, total))
     shapes = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
-    first = 0 if whole is None else 1
+    first = len(kept_of(wholes))
     room = -(-capacity // each) * each  # of a client's outputs, whole batches of them
 
     def one(id: Array) -> tuple[Array, ...]:
@@ -210,14 +211,14 @@ def own_means(
         zeros = (*outputs, *(jnp.zeros((), v.dtype) for v in shapes[first:]))
         sums = jax.lax.fori_loop(0, -(-size // each), add, zeros)
         means = [s / jnp.where(size > 0, size.astype(s.dtype), jnp.nan) for s in sums[first:]]
-        if whole is not None:
-            places = jnp.arange(room)
-            value = whole(sums[0], data.take(rows(places))[1], places < size)
-            means.insert(0, jnp.where(size > 0, value, jnp.nan).astype(jnp.result_type(float)))
+        if wholes:
+            y = data.take(rows(jnp.arange(room)))[1]
+            means = [*of_client(wholes, sums[:first], y, size), *means]
         return *means, all_finite([jnp.ones((), bool), *numbers(mine)]).astype(jnp.float32)
 
     if not total:
-        return *(jnp.full(ids.shape, jnp.nan, v.dtype) for v in shapes), jnp.ones(ids.shape, jnp.float32)
+        nothing = [jnp.full(ids.shape, jnp.nan)] * (len(wholes) + len(shapes) - first)
+        return *nothing, jnp.ones(ids.shape, jnp.float32)
     return shared_out(lambda some: jax.lax.map(one, some, batch_size=width), ids, mesh)
 
 

@@ -8,7 +8,6 @@ a ``mesh`` every device does its share; for use inside :func:`fedjax_fair.engine
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -19,6 +18,7 @@ from jax.sharding import Mesh
 from fedjax_fair.data import FederatedData, Split
 from fedjax_fair.engine.devices import gather, share, shared_out
 from fedjax_fair.engine.failures import unless_dead
+from fedjax_fair.engine.whole_clients import by_client, kept_of
 from fedjax_fair.models import Model
 from fedjax_fair.models.client_metrics import Whole
 from fedjax_fair.models.rewriting import fast
@@ -41,23 +41,23 @@ def every_client(
     split: Split,
     batch: int,
     mesh: Mesh | None = None,
-    whole: Whole | None = None,
+    wholes: Sequence[Whole] = (),
     capacity: int = 0,
 ) -> tuple[Array, ...]:
     """Mean of each score over each client's ``split``: several f[N]. NaN where the split is empty.
 
-    Where there is a ``whole`` metric, the first score is the model's outputs, and the first of the results is that
-    of each client's, of whom none has more than ``capacity`` examples.
+    Where there are metrics of ``wholes``, the first scores are what they keep of every example, and the first of
+    the results are theirs of each client, of whom none has more than ``capacity`` examples.
     """
-    n = split.size.shape[0]
+    n, kept = split.size.shape[0], len(kept_of(wholes))
     if split.rows.shape[0] == 0:
-        nothing = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
-        return tuple(jnp.full((n,), jnp.nan, v.dtype) for v in nothing)
+        nothing = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))[kept:]
+        of_wholes = [jnp.full((n,), jnp.nan)] * len(wholes)
+        return *of_wholes, *(jnp.full((n,), jnp.nan, v.dtype) for v in nothing)
     values = every_example(score, params, data, split, batch, mesh)
-    found = () if whole is None else (by_client(whole, values[0], data, split, capacity),)
+    found = by_client(wholes, values[:kept], data, split, capacity) if wholes else ()
     means = (
-        _sums(v, split) / jnp.where(split.size > 0, split.size.astype(v.dtype), jnp.nan)
-        for v in values[len(found) :]
+        _sums(v, split) / jnp.where(split.size > 0, split.size.astype(v.dtype), jnp.nan) for v in values[kept:]
     )
     return *found, *means
 
@@ -78,20 +78,6 @@ def every_example(
     starts = jnp.arange(steps, dtype=jnp.int32) * batch
     values = shared_out(lambda mine: jax.lax.map(flat, mine), starts, mesh)
     return tuple(v.reshape(-1, *v.shape[2:])[:total] for v in values)
-
-
-def by_client(whole: Whole, outputs: Array, data: FederatedData, split: Split, capacity: int) -> Array:
-    """The metric f[N] of each client's outputs, which lie one after another, [all, ...]; NaN for none."""
-    y, last = data.take(split.rows)[1], split.rows.shape[0] - 1
-    places = jnp.arange(capacity)
-
-    def one(client: tuple[Array, Array]) -> Array:
-        start, size = client
-        rows = jnp.minimum(start + places, last)
-        value = whole(outputs[rows], y[rows], places < size)
-        return jnp.where(size > 0, value, jnp.nan).astype(jnp.result_type(float))
-
-    return jax.lax.map(one, (split.start, split.size))
 
 
 def _sums(values: Array, split: Split) -> Array:
@@ -191,14 +177,16 @@ def gram(updates: Params, mesh: Mesh | None = None) -> Array:
 def scoring(net: Model, *measures: PerExample | Whole) -> Score:
     """The score that applies each of these to the model's outputs; values in JAX's default float.
 
-    In the place of a metric of whole clients stand the outputs.
+    First what metrics of whole clients keep, then the values of the others.
     """
 
     apply = fast(net).apply
+    kept = kept_of([of for of in measures if isinstance(of, Whole)])
+    means = [of for of in measures if not isinstance(of, Whole)]
 
     def score(params: Params, x: Any, y: Array) -> tuple[Array, ...]:
         outputs = apply(params, x, None)
-        found = (outputs if isinstance(of, Whole) else of(outputs, y) for of in measures)
+        found = (*(outputs if of is None else of(outputs, y) for of in kept), *(of(outputs, y) for of in means))
         return tuple(value.astype(jnp.result_type(float)) for value in found)  # bfloat16 sums stick at 256
 
     return score
@@ -210,14 +198,15 @@ def evaluator(
     eval_batch: int,
     mesh: Mesh | None,
     alone: Callable[[str, Params, FederatedData, Any], Evaluation],
-    whole: Whole | None = None,
-    capacity: Mapping[str, int] = MappingProxyType({}),
+    wholes: Sequence[Whole],
+    named: Callable[[Sequence[Array]], Evaluation],
+    capacity: Mapping[str, int],
 ) -> Callable[..., dict[str, Evaluation]]:
-    """``(params, data, memory) -> every client's metric and loss on each of the splits``.
+    """``(params, data, memory) -> every client's metrics and loss on each of the splits``, ``named``.
 
     ``alone`` judges where every client has a model of its own, as in "test@personal"; without a memory, as of a
     model that was trained elsewhere, that is the one given. ``capacity`` of a split is its largest client's size,
-    for a metric of ``whole`` clients.
+    for metrics of ``wholes``.
     """
 
     def evaluation(params: Params, data: FederatedData, memory: Any = None) -> dict[str, Evaluation]:
@@ -226,8 +215,8 @@ def evaluator(
             if kind == "tuned" or (kind and memory is not None):
                 return alone(name, params, data, memory)
             most = capacity.get(split, 0)
-            means = every_client(scores, params, data, getattr(data, split), eval_batch, mesh, whole, most)
-            return unless_dead(Evaluation(*means), params)
+            found = every_client(scores, params, data, getattr(data, split), eval_batch, mesh, wholes, most)
+            return unless_dead(named(found), params)
 
         # JAX sorts the keys of a plain dict, and the history leads with the first split.
         return OrderedDict((name, judge(name)) for name in names)

@@ -1,7 +1,7 @@
 """A federation put together: everything checked, then rounds and evaluations as pure functions."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, get_args
 
 import jax
@@ -19,6 +19,7 @@ from fedjax_fair.engine.devices import as_mesh, everywhere, part, replicate
 from fedjax_fair.engine.fit import check_fit, check_other, of_this_form
 from fedjax_fair.engine.forward import widest
 from fedjax_fair.engine.freezing import Freeze, deploying, freezing, of_whole, step_of
+from fedjax_fair.engine.measures import as_measures, settled
 from fedjax_fair.engine.memory import broadcaster, check_memory
 from fedjax_fair.engine.outputs import outputs_of
 from fedjax_fair.engine.personal import FineTune, judged_alone, names_of, owners
@@ -32,7 +33,6 @@ from fedjax_fair.local.remembering import within
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.models import Model, as_model, losses
 from fedjax_fair.models.client_metrics import Whole
-from fedjax_fair.models.metric import as_metric
 from fedjax_fair.models.rewriting import slow_parts
 from fedjax_fair.robustness.availability import Available, PerClient, always
 from fedjax_fair.robustness.faults import Fault, check_faults
@@ -65,7 +65,7 @@ def simulation(
     available: Available | PerClient = always,
     faults: Sequence[Fault] = (),
     loss: PerExample = losses.softmax_cross_entropy,
-    metric: PerExample | Metric | None = None,
+    metric: PerExample | Metric | Mapping[str, Any] | None = None,
     evaluate: Sequence[str | FineTune] = ("test",),
     deploy: Callable[[SimState], Params] | None = None,
     params: Params | None = None,
@@ -99,9 +99,10 @@ def simulation(
       loss: per-example loss ``(outputs, y) -> f[B]``: an example's own, whatever is beside it in a batch.
       metric: per-example metric, likewise, reported as accuracy: from 0 to 1, higher is better.
         An ``ff.Metric`` of one says what else it is; of a loss, ``ff.losses.squared_error``, lower is better.
-        Metrics of whole clients, such as ``ff.losses.auroc`` and ``ff.losses.whole(fn)``, are no means. By
-        default ``ff.losses.accuracy``, or ``ff.losses.binary_accuracy`` where a model has one output and the loss
-        goes by its sign, as ``sigmoid_cross_entropy`` does.
+        Metrics of whole clients, such as ``ff.losses.auroc`` and ``ff.losses.whole(fn)``, are no means. Several
+        by name, ``{"accuracy": ..., "auroc": ...}``, take one forward pass; the first is reported as accuracy. By
+        default what the loss asks for: ``ff.losses.accuracy``; ``binary_accuracy`` where a model has one output
+        and the loss goes by its sign, and of ``sigmoid_cross_entropy``; ``rmse`` of ``squared_error``.
       evaluate: the splits that ``sim.evaluate`` scores, the first being the one that the history leads with.
         "test@personal" scores every client's own model, of methods such as ``ff.ditto()``;
         ``ff.fine_tune(trainer)`` the global one after every client has tuned it, as "test@tuned".
@@ -129,8 +130,8 @@ def simulation(
       ValueError: an argument that does not fit, before anything expensive starts.
     """
     arguments = dict(locals())
-    kind, metric = (None, None) if metric is None else as_metric(metric, loss)
-    checks.check_types(data, server_optimizer, loss, metric, deploy)
+    checks.check_types(data, server_optimizer, loss, deploy)
+    asked = as_measures(metric, loss)
     mesh, net, method = as_mesh(devices), as_model(model), as_method(aggregator)
     selector = uniform(data.n_clients) if selector is None else selector
     checks.check_cohort(selector, data.n_clients)
@@ -145,8 +146,7 @@ def simulation(
     draw = first_model(params, shapes, net, example)
     train, local_loss = local_work(frozen.holding(net), method, trainer, loss)
     trained = frozen.trained(shapes)
-    metric = check_fit(net, shapes, data, loss, metric)
-    kind = as_metric(metric, loss)[0] if kind is None else kind
+    measures, metrics = settled(asked, loss, functools.partial(check_fit, net, shapes, data, loss))
     say(slow_parts(net, shapes, example))
     eval_batch = choose_eval_batch(eval_batch, shapes, lambda: widest(net, shapes, example))
     check_objective(local_loss, within(train), trained, data.sizes)
@@ -160,8 +160,7 @@ def simulation(
     block = choose_block(client_block, count, shapes, data.sizes)
     alone = mesh is not None or count == 1  # a device per core has no other to share
     together = not alone and choose_interleaved(client_block, train, net, shapes, example) is not None
-    whole, uneven = metric if isinstance(metric, Whole) else None, are_uneven(data.sizes)
-    reads = signals_read(method, server, selector, data, trained, kind)
+    uneven, reads = are_uneven(data.sizes), signals_read(method, server, selector, data, trained, measures.first)
     capacity = {split: int(np.asarray(getattr(data, split).size).max()) for split in SPLITS}
 
     def parts_of(net: Model) -> Components:
@@ -175,7 +174,7 @@ def simulation(
                 train, local_loss, data.sizes, block, train if together else None, bool(faults), method.memory
             ),
             loss=scoring(net, loss),
-            metric=scoring(net, loss if whole is not None else metric),  # no rule reads it then
+            metric=scoring(net, loss if isinstance(metrics[0], Whole) else metrics[0]),  # no rule reads it then
             largest_train=capacity["train"],
             largest_validation=capacity["validation"],
             uneven=uneven,
@@ -190,11 +189,11 @@ def simulation(
         )
 
     def evaluation_of(net: Model) -> Callable[..., Any]:
-        scores = scoring(net, metric, loss)
+        scores, naming = measures.score(net, loss), (measures.wholes, measures.evaluation, capacity)
         work = lambda tune: local_work(net, Method(method.aggregator), tune, loss)  # noqa: E731
         own = owners(evaluate, method.memory, work, data.sizes)
-        judge = judged_alone(scores, own, eval_batch, mesh, whole, capacity, uneven)
-        return evaluator(scores, names, eval_batch, mesh, judge, whole, capacity)
+        judge = judged_alone(scores, own, eval_batch, mesh, *naming, uneven)
+        return evaluator(scores, names, eval_batch, mesh, judge, *naming)
 
     placed = replicate(data, mesh)
     init = initializer(draw, frozen, method, server, selector, data, mesh)
@@ -209,9 +208,10 @@ def simulation(
         placed,
         getattr(method.aggregator.weigh, "positive_losses", False) and not {"loss", "train_loss"}.isdisjoint(reads),
         np.any([fault.who for fault in faults], axis=0) if faults else None,
-        kind,
-        functools.partial(check_other, (data, placed), net, shapes, loss, metric, splits),
+        measures.first,
+        functools.partial(check_other, (data, placed), net, shapes, loss, metrics, splits),
         reads,
+        measures.further,
         arguments,
         {name: computing(precision, everywhere(of, mesh)) for name, of in outputs.items()},
     )

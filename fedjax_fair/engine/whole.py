@@ -13,7 +13,7 @@ from fedjax_fair.numerics.by_numpy import by_jax, evaluate, is_concrete
 def check_whole(metric: Whole, outputs: jax.ShapeDtypeStruct, y: jax.ShapeDtypeStruct) -> None:
     """One number of a client."""
     try:
-        value = jax.eval_shape(metric.fn, outputs, y, jax.ShapeDtypeStruct((2,), bool))
+        value = jax.eval_shape(lambda *of: metric(*of), outputs, y, jax.ShapeDtypeStruct((2,), bool))
     except ValueError as error:
         raise ValueError(f"metric must fit the model and the labels: {error}") from error
     except Exception as error:  # whatever a user's function raises
@@ -38,7 +38,7 @@ def whole_alone(metric: Whole, outputs: np.ndarray, y: np.ndarray, dtype: Any) -
 
     def of(n: int) -> Any:
         some = (jax.ShapeDtypeStruct((n, *v.shape[1:]), kind) for v, kind in ((outputs, dtype), (y, y.dtype)))
-        return jax.make_jaxpr(metric.fn)(*some, jax.ShapeDtypeStruct((n,), bool))
+        return jax.make_jaxpr(lambda *of: metric(*of))(*some, jax.ShapeDtypeStruct((n,), bool))
 
     padded, alone = of(3), of(2)
     if not (is_concrete(padded) and is_concrete(alone)):

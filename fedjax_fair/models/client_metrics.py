@@ -1,8 +1,8 @@
 """Metrics of all of a client's outputs at once, which no mean over its examples gives: AUROC, F1, R2 and others.
 
 As ``ff.losses.NAME``, for ``ff.simulation(..., metric=)``; each is NaN for a client for whom it has no value. An
-evaluation keeps the outputs of all examples of a split at once: of 10,000 sentences of 80 tokens of 90 characters
-288 MB.
+evaluation keeps the outputs of all examples of a split at once; of ``perplexity`` and ``token_accuracy``, and of
+those of a user's that say what they need of ``each`` example, two numbers an example.
 
 * ``auroc``: area under the receiver operating characteristic, of two classes; a tie is half a win.
 * ``f1``: harmonic mean of precision and recall of class 1, of two; ``f1_macro``: its mean over the classes that
@@ -10,7 +10,8 @@ evaluation keeps the outputs of all examples of a split at once: of 10,000 sente
 * ``balanced_accuracy``: mean recall over the classes that the client has.
 * ``r2``: 1 minus the squared residuals over the squared deviations from the client's own mean; ``rmse``: the root
   of the mean squared residual.
-* ``perplexity``: exp of the mean cross-entropy of the tokens whose label is at least 0.
+* ``perplexity``: exp of the mean cross-entropy of the client's tokens, those whose label is at least 0;
+  ``token_accuracy``: the share of these tokens whose largest logit is the label's.
 * ``calibration_error``: mean distance between confidence and accuracy over 15 bins of confidence.
 """
 
@@ -30,30 +31,44 @@ class Whole(NamedTuple):
 
     fn: Callable[[Array, Array, Array], Array]
     """``(outputs [M, ...], y [M, ...], mask bool[M]) -> f[]``"""
+    each: Callable[[Array, Array], Array] | None = None
+    """``(outputs [B, ...], y [B, ...]) -> [B, ...]``, what ``fn`` is given in their place; None for the outputs."""
 
     def __call__(self, outputs: Array, y: Array, mask: Array) -> Array:
         """The client's number; examples where ``mask`` is False are padding."""
-        return self.fn(outputs, y, mask)
+        return self.of_kept(self.kept(outputs, y), y, mask)
+
+    def kept(self, outputs: Array, y: Array) -> Array:
+        """What an evaluation keeps of every example of a batch."""
+        return outputs if self.each is None else self.each(outputs, y)
+
+    def of_kept(self, kept: Array, y: Array, mask: Array) -> Array:
+        """The client's number, of what was kept."""
+        return self.fn(kept, y, mask)
 
     @property
     def __name__(self) -> str:
         return getattr(self.fn, "__name__", "metric")
 
 
-def whole(fn: Callable[[Array, Array, Array], Array]) -> Whole:
+def whole(fn: Callable[[Array, Array, Array], Array], each: Callable[[Array, Array], Array] | None = None) -> Whole:
     """A metric of all of a client's outputs at once: ``ff.simulation(..., metric=ff.losses.whole(fn))``.
 
     Args:
       fn: ``(outputs [M, ...], y [M, ...], mask bool[M]) -> f[]``, in JAX. M is the largest client's number of
         examples; those where ``mask`` is False are padding and must not count. NaN says that a client has none,
         such as an AUROC of one class.
+      each: ``(outputs [B, ...], y [B, ...]) -> [B, ...]``, what is kept of an example and given to ``fn`` in the
+        place of its outputs: counts or sums, which take less room than logits [B, T, C].
 
     Raises:
-      ValueError: ``fn`` is no function.
+      ValueError: ``fn`` or ``each`` is no function.
     """
     if not callable(fn):
         raise ValueError(f"whole takes a function (outputs, y, mask) of a client's examples, got {fn!r}")
-    return Whole(fn)
+    if each is not None and not callable(each):
+        raise ValueError(f"whole's each must be a function (outputs, y) of a batch, got {each!r}")
+    return Whole(fn, each)
 
 
 def _logit(name: str, outputs: Array, y: Array) -> Array:
@@ -164,19 +179,6 @@ def _rmse(outputs: Array, y: Array, mask: Array) -> Array:
     return jnp.where(mask.any(), jnp.sqrt(squares), jnp.nan)
 
 
-def _perplexity(outputs: Array, y: Array, mask: Array) -> Array:
-    """exp of the mean cross-entropy of the tokens; labels below 0 are padding."""
-    if outputs.ndim != y.ndim + 1:
-        raise ValueError(
-            f"perplexity needs logits [M, T, V] and tokens [M, T], got outputs {list(outputs.shape)} and labels "
-            f"{list(y.shape)}"
-        )
-    there = (y >= 0) & mask.reshape(-1, *(1,) * (y.ndim - 1))
-    picked = jnp.take_along_axis(jax.nn.log_softmax(outputs), jnp.maximum(y, 0)[..., None], -1)[..., 0]
-    mean = -jnp.where(there, picked, 0).sum() / jnp.maximum(there.sum(), 1)
-    return jnp.where(there.any(), jnp.exp(mean), jnp.nan)
-
-
 def _calibration_error(outputs: Array, y: Array, mask: Array) -> Array:
     """Expected calibration error: mean distance between confidence and accuracy over 15 bins of confidence."""
     if y.ndim != 1 or outputs.ndim != 2 or outputs.shape[1] < 2:
@@ -198,5 +200,4 @@ f1_micro = Whole(_f1_micro)
 balanced_accuracy = Whole(_balanced_accuracy)
 r2 = Whole(_r2)
 rmse = Whole(_rmse)
-perplexity = Whole(_perplexity)
 calibration_error = Whole(_calibration_error)

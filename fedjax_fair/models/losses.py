@@ -1,6 +1,10 @@
 """Per-example losses and metrics, ``(outputs [B, ...], y [B, ...]) -> f[B]``. A user's own has the same form.
 
-Metrics of a whole client, such as AUROC, have their names here, too: :mod:`fedjax_fair.models.client_metrics`.
+Of sequences, ``y`` [B, T], an example's value is the mean over its tokens, those whose label is at least 0; and a
+client's is the mean over its examples. Several labels of an example, [B, L], are averaged likewise.
+
+Metrics of a whole client, such as AUROC, have their names here, too: :mod:`fedjax_fair.models.client_metrics`. What
+is made of another loss (:func:`masked`, :func:`weighted`) is in :mod:`fedjax_fair.models.made_losses`.
 """
 
 import math
@@ -19,22 +23,35 @@ from fedjax_fair.models.client_metrics import (  # noqa: F401
     f1,
     f1_macro,
     f1_micro,
-    perplexity,
     r2,
     rmse,
     whole,
 )
+from fedjax_fair.models.made_losses import (  # noqa: F401
+    masked,
+    mean_of_tokens,
+    weighted,
+)
+from fedjax_fair.models.token_metrics import perplexity, token_accuracy  # noqa: F401
 
 
 def softmax_cross_entropy(logits: ArrayLike, y: ArrayLike) -> Array:
     """``-log softmax(logits)[y]`` in nats; logits [B, C], integer labels y [B] from 0 to C - 1.
 
+    Of logits [B, T, C] and tokens y [B, T] the mean over an example's tokens; a label below 0 is padding and does
+    not count, and an example of padding alone is 0.
+
     Raises:
       ValueError: a label for which there is no output; where labels are traced, such a loss is NaN.
     """
     logits, y = jnp.asarray(logits), jnp.asarray(y)
-    _check_labels("softmax_cross_entropy", y, logits.shape[-1] - 1)
-    return _softmax_cross_entropy(logits, y)
+    highest = logits.shape[-1] - 1
+    if y.ndim < 2 or logits.shape[:-1] != y.shape:
+        _check_labels("softmax_cross_entropy", y, highest)
+        return _softmax_cross_entropy(logits, y)
+    _check_labels("softmax_cross_entropy", jnp.maximum(y, 0), highest)
+    values = _softmax_cross_entropy(logits.reshape(-1, highest + 1), jnp.maximum(y, 0).reshape(-1))
+    return mean_of_tokens(values.reshape(y.shape), y)
 
 
 @jax.custom_jvp
@@ -80,10 +97,14 @@ def _softmax_cross_entropy_jvp(primals: tuple, tangents: tuple) -> tuple[Array, 
 
 
 def sigmoid_cross_entropy(logits: Array, y: Array) -> Array:
-    """Binary cross-entropy in nats; logits [B] or [B, 1], labels y [B] in {0, 1}."""
+    """Binary cross-entropy in nats; logits [B] or [B, 1], labels y [B] in {0, 1}.
+
+    Of several labels, logits and y [B, L], the mean over the labels.
+    """
     _check_labels("sigmoid_cross_entropy", y, 1)
     logits = _fitting("sigmoid_cross_entropy", logits, y)
-    return optax.sigmoid_binary_cross_entropy(logits, y.astype(logits.dtype))
+    values = optax.sigmoid_binary_cross_entropy(logits, y.astype(logits.dtype))
+    return values.reshape(values.shape[0], -1).mean(axis=1) if values.ndim > 1 else values
 
 
 def squared_error(outputs: Array, y: Array) -> Array:
@@ -92,23 +113,34 @@ def squared_error(outputs: Array, y: Array) -> Array:
     return errors.reshape(errors.shape[0], -1).sum(axis=1)
 
 
+def absolute_error(outputs: Array, y: Array) -> Array:
+    """``|outputs - y|``, in the targets' unit, summed over all axes but the first."""
+    errors = jnp.abs(_fitting("absolute_error", outputs, y) - y.astype(outputs.dtype))
+    return errors.reshape(errors.shape[0], -1).sum(axis=1)
+
+
 def accuracy(logits: Array, y: Array) -> Array:
     """1 where the largest logit is the label's, else 0; logits [B, C], y [B].
 
     A NaN among an example's logits is an error in it, whatever its label: argmax takes NaN for the largest, so that
     a model that has diverged would be scored as one that always says the first class.
+
+    Of logits [B, T, C] and tokens y [B, T] the share of an example's tokens; a label below 0 does not count.
     """
-    return ((logits.argmax(axis=-1) == y) & ~jnp.isnan(logits).any(axis=-1)).astype(logits.dtype)
+    right = ((logits.argmax(axis=-1) == y) & ~jnp.isnan(logits).any(axis=-1)).astype(logits.dtype)
+    return mean_of_tokens(right, y) if y.ndim > 1 else right
 
 
 def binary_accuracy(logits: Array, y: Array) -> Array:
     """1 where the sign of the logit says the label, else 0; logits [B] or [B, 1], y [B] in {0, 1}.
 
-    A NaN is an error, whatever the label: it is not above 0, and would pass for a 0.
+    Of several labels, logits and y [B, L], the share of the labels. A NaN is an error, whatever the label: it is
+    not above 0, and would pass for a 0.
     """
     _check_labels("binary_accuracy", y, 1)
     logits = _fitting("binary_accuracy", logits, y)
-    return (((logits > 0) == (y > 0)) & ~jnp.isnan(logits)).astype(logits.dtype)
+    right = (((logits > 0) == (y > 0)) & ~jnp.isnan(logits)).astype(logits.dtype)
+    return right.reshape(right.shape[0], -1).mean(axis=1) if right.ndim > 1 else right
 
 
 def _check_labels(name: str, y: ArrayLike, highest: int) -> None:

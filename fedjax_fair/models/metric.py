@@ -15,6 +15,7 @@ STOCK = {
     losses.softmax_cross_entropy: Metric(None, False, "nats", (0.0, np.inf), "cross-entropy"),
     losses.sigmoid_cross_entropy: Metric(None, False, "nats", (0.0, np.inf), "cross-entropy"),
     losses.squared_error: Metric(None, False, "", (0.0, np.inf), "squared error"),
+    losses.absolute_error: Metric(None, False, "", (0.0, np.inf), "absolute error"),
     losses.auroc: Metric(None, True, "", (0.0, 1.0), "AUROC"),
     losses.f1: Metric(None, name="F1"),
     losses.f1_macro: Metric(None, name="macro F1"),
@@ -23,6 +24,7 @@ STOCK = {
     losses.r2: Metric(None, True, "", (-np.inf, 1.0), "R2"),
     losses.rmse: Metric(None, False, "", (0.0, np.inf), "RMSE"),
     losses.perplexity: Metric(None, False, "", (1.0, np.inf), "perplexity"),
+    losses.token_accuracy: Metric(None, name="token accuracy"),
     losses.calibration_error: Metric(None, False, name="calibration error"),
 }
 

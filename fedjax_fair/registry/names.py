@@ -11,6 +11,7 @@ from fedjax_fair import aggregators, methods, models, selectors
 from fedjax_fair.checks import check_choice, lookup
 from fedjax_fair.data import partition
 from fedjax_fair.local import objectives
+from fedjax_fair.models import losses
 from fedjax_fair.registry.plugins import is_own, own_factory
 from fedjax_fair.robustness import defences, faults
 from fedjax_fair.types import Aggregator, Method, Objective, Selector
@@ -92,6 +93,24 @@ FAULTS: dict[str, Callable[..., Any]] = _table(
 DEFENCES: dict[str, Callable[..., Any]] = _table(
     defences.clip_losses, defences.clip_updates, defences.median, defences.trimmed_mean, defences.clip_and_noise
 )
+
+
+LOSSES: dict[str, Callable[..., Any]] = _table(
+    losses.softmax_cross_entropy,
+    losses.sigmoid_cross_entropy,
+    losses.squared_error,
+    losses.absolute_error,
+)
+"""Losses, which are no factories."""
+
+METRICS: dict[str, Callable[..., Any]] = {
+    name: getattr(losses, name)
+    for name in (
+        *("accuracy", "binary_accuracy", "token_accuracy", "balanced_accuracy", "auroc"),
+        *("f1", "f1_macro", "f1_micro", "rmse", "r2", "perplexity", "calibration_error", *LOSSES),
+    )
+}
+"""Metrics, which are no factories."""
 
 
 def settings_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:

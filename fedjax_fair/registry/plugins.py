@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedjax_fair.checks import check_choice
+from fedjax_fair.metrics.kind import Metric
 
 NAMED = re.compile(r"(?P<place>[^:@=,]+\.py|[A-Za-z_][\w.]*):(?P<rule>[A-Za-z_]\w*)(?=$|[:@])")
 """``file.py:rule`` or ``package.module:rule``, at the start of an entry of ``--algorithms``."""
@@ -20,14 +21,15 @@ NAMED = re.compile(r"(?P<place>[^:@=,]+\.py|[A-Za-z_][\w.]*):(?P<rule>[A-Za-z_]\
 def own_factory(name: str, kind: str = "rule") -> Callable[..., Any]:
     """The factory that ``file.py:rule`` or ``package.module:rule`` names; modules are looked for here, too.
 
-    ``kind`` is what sentences call it: a rule, a model, data.
+    ``kind`` is what sentences call it: a rule, a model, data, a loss, a metric (which may be an ``ff.Metric``).
 
     Raises:
       ValueError: no such file, module or name in it, or something that cannot be called.
     """
     place, _, rule = name.rpartition(":")
     module = _from_file(Path(place).expanduser(), kind) if place.endswith(".py") else _from_module(place, kind)
-    public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+    fits = (lambda value: isinstance(value, Metric) or callable(value)) if kind == "metric" else callable
+    public = [key for key, value in vars(module).items() if fits(value) and not key.startswith("_")]
     check_choice(f"{kind} in {place}", rule, public)
     factory: Callable[..., Any] = getattr(module, rule)
     return factory

@@ -81,6 +81,8 @@ def write(
     }
     alike, metric = identical(runs), one_metric([history for of in runs.values() for history in of])
     kind = {} if metric == ACCURACY else {"metric": metric._asdict()}
+    kinds = next(iter(runs.values()))[0].further
+    kind |= {} if kinds is None else {"further": {name: of._asdict() for name, of in kinds.items()}}
     found = {**about, "rules": rules, **kind, **({"identical": alike} if alike else {})}
     if comparison is not None:
         found["comparison"] = comparison.to_json()
@@ -97,10 +99,15 @@ def write(
     names = {history.clients for histories in runs.values() for history in histories}
     if names != {None} and len(names) == 1:  # a client is the same one in all runs
         arrays["clients"] = np.array(names.pop())
+    groups = {history.groups for histories in runs.values() for history in histories}
+    if groups != {None} and len(groups) == 1:
+        arrays["groups"] = np.array(groups.pop())
     for rule, histories in runs.items():
         arrays[f"{rule}/rounds"] = histories[0].rounds
         for field in ("accuracy", "loss", "ids", "coef", "active"):
             arrays[f"{rule}/{field}"] = np.stack([getattr(history, field) for history in histories])
+        for name in kinds or ():
+            arrays[f"{rule}/measures/{name}"] = np.stack([history.measures[name] for history in histories])
         first = next(iter(histories[0].scores))
         arrays[f"{rule}/judged"] = np.stack([judged(history, first) for history in histories])
     buffer = BytesIO()

@@ -113,10 +113,12 @@ def as_history(results: Sequence[Scores], lengths: np.ndarray, sim: Simulation) 
     """The last evaluations as a history: each client's own result of N trainings, or all of the only one."""
     scores = {}
     for split in results[0]:
-        parts = [[np.asarray(part) for part in result[split]] for result in results]
-        if len(parts) > 1:
-            parts = [[np.stack([mine[i][:, k] for k, mine in enumerate(parts)], axis=1) for i in range(2)]]
-        scores[split] = Evaluation(parts[0][0], parts[0][1])  # type: ignore[arg-type]
+        parts = [jax.tree.map(np.asarray, result[split]) for result in results]
+
+        def own(*everybody: np.ndarray) -> np.ndarray:
+            return np.stack([of[:, k] for k, of in enumerate(everybody)], axis=1)
+
+        scores[split] = parts[0] if len(parts) == 1 else jax.tree.map(own, *parts)
     rounds = int(lengths.sum())
     nobody, counts = np.zeros((rounds, 0), np.int32), np.zeros(rounds, np.int32)
     ends = np.cumsum(lengths)

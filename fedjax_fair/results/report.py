@@ -22,11 +22,11 @@ from fedjax_fair.engine.history import History
 from fedjax_fair.engine.outcome import LEGEND as FAILED
 from fedjax_fair.engine.outcome import of_clients, outcome, remark
 from fedjax_fair.metrics.kind import ACCURACY, Metric
-from fedjax_fair.results.report_clients import worst_served
+from fedjax_fair.results.report_clients import by_group, worst_served
 from fedjax_fair.results.report_comparison import comparison_section, paired_drawing
 from fedjax_fair.results.report_contribution import by_client, shares_drawing
 from fedjax_fair.results.shares import Contribution, load
-from fedjax_fair.results.stored import histories_of, metric_of
+from fedjax_fair.results.stored import further_of, histories_of, metric_of
 from fedjax_fair.results.table import COLUMNS, COST, COST_LEGEND, digits_of, headings
 
 STYLE = """
@@ -47,7 +47,7 @@ LEGEND = (
     "and best 5 % of clients, Gini coefficient, Jain's index."
 )
 
-KEPT = ("rules", "versions", "command", "metric", "identical", "comparison")
+KEPT = ("rules", "versions", "command", "metric", "further", "identical", "comparison")
 """What of a summary the page shows in places of its own."""
 
 
@@ -120,7 +120,7 @@ def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Cont
         f"{compared}<h2>After the last round</h2>"
         f'<div class="wide">{table(summary["rules"], costly, metric, failed)}</div>'
         f"<p>{legend}{' ' + COST_LEGEND if costly else ''}</p>{by_client(found, arrays, metric)}"
-        f"{worst_served(arrays, metric)}"
+        f"{worst_served(arrays, metric, further_of(summary))}{by_group(arrays, metric)}"
         f'<h2>Figures</h2><div class="figures">{figures}</div>'
         f"<h2>Command</h2><pre>{escape(summary['command'])}</pre>"
         f"<h2>Configuration</h2><pre>{escape(config)}</pre>"

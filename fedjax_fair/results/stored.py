@@ -14,7 +14,15 @@ def metric_of(summary: dict[str, Any]) -> Metric:
     """The metric that the results are of; accuracy where nothing is said."""
     if "metric" not in summary:
         return ACCURACY
-    kept = summary["metric"]
+    return _metric(summary["metric"])
+
+
+def further_of(summary: dict[str, Any]) -> dict[str, Metric]:
+    """By name, the metrics after the first."""
+    return {name: _metric(kept) for name, kept in summary.get("further", {}).items()}
+
+
+def _metric(kept: dict[str, Any]) -> Metric:
     low, high = kept["range"]  # infinity is null in JSON
     return Metric(**kept | {"range": (-np.inf if low is None else low, np.inf if high is None else high)})
 
@@ -23,8 +31,8 @@ def histories_of(rule: str, arrays: dict[str, np.ndarray], metric: Metric = ACCU
     """The runs of a rule, one per seed, as far as a folder keeps them."""
     fields = ("ids", "coef", "active", "accuracy", "loss")
     judged = arrays.get(f"{rule}/judged")
-    clients = arrays.get("clients")
-    names = None if clients is None else Names(tuple(clients.tolist()))
+    words = {key: tuple(arrays[key].tolist()) for key in ("clients", "groups") if key in arrays}
+    names = Names(**words) if words else None
     runs = []
     for seed, (ids, coef, active, accuracy, loss) in enumerate(zip(*(arrays[f"{rule}/{name}"] for name in fields))):
         scores, none = {"test": Evaluation(accuracy, loss)}, np.zeros(len(ids), int)

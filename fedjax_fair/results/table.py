@@ -1,7 +1,7 @@
 """What an experiment found, as a table: per rule the mean over the clients, and how evenly they are served."""
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from io import StringIO
 from typing import Any
 
@@ -13,6 +13,7 @@ from fedjax_fair.engine.history import History
 from fedjax_fair.engine.outcome import LEGEND as FAILED
 from fedjax_fair.engine.outcome import Outcome, identical, one_metric, outcome, remark
 from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values, named_metric
+from fedjax_fair.results.group_columns import GROUPS, GROUPS_LEGEND, of_groups
 
 Runs = Mapping[str, list[History]]
 """Per rule, one history per seed."""
@@ -61,7 +62,7 @@ def summarize(
     name = split or next(iter(histories[0].scores))
     who = slice(None) if clients is None else np.asarray(clients)
     ended = [outcome(history, name, who) for history in histories]
-    lasts = [[np.asarray(part)[-1, who] for part in history.scores[name]] for history in histories]
+    lasts = [[np.asarray(part)[-1, who] for part in history.scores[name][:2]] for history in histories]
     rows: dict[str, list[float]] = {}
     for together in _of_one_size([o.counts for o in ended]):  # mostly all: a summary is compiled for each form
         accuracy, loss = (np.stack([lasts[i][part] for i in together]) for part in (0, 1))
@@ -77,6 +78,9 @@ def summarize(
         "evaluations": [history.evaluations.mean() for history in histories],
         "failed": [o.failed for o in ended],
     }
+    if histories[0].groups is not None:
+        served = [of_groups(last[0], history, o, who) for last, history, o in zip(lasts, histories, ended)]
+        rows |= {key: [one[i] for one in served] for i, key in enumerate(GROUPS)}
     return {key: np.array(values, float) for key, values in (rows | counts).items()}
 
 
@@ -122,13 +126,16 @@ def table(
     ended = {rule: [outcome(h, split, _who(clients)) for h in histories] for rule, histories in listed.items()}
     measured = {rule: summarize(histories, clients, split) for rule, histories in listed.items()}
     costly = any(history.evaluations.any() for history in everything)
+    grouped = all(history.groups is not None for history in everything)
+    extra = GROUPS if grouped else {}
     rows = [
-        [rule + remark(ended[rule]), *_cells(measures, ended[rule], metric)]
+        [rule + remark(ended[rule]), *_cells(measures, ended[rule], metric, (*COLUMNS, *extra))]
         + [f"{measures[key].mean():.0f}" for key in (COST if costly else ())]
         for rule, measures in measured.items()
     ]
-    heads = [*headings(metric).values(), *(COST.values() if costly else ())]
-    notes = [legend_of(metric, split, _few(ended)), *(COST_LEGEND.splitlines() if costly else ())]
+    heads = [*headings(metric).values(), *extra.values(), *(COST.values() if costly else ())]
+    notes = [legend_of(metric, split, _few(ended)), *([textwrap.fill(GROUPS_LEGEND, 79)] if grouped else ())]
+    notes += [*(COST_LEGEND.splitlines() if costly else ())]
     return "\n".join([drawn(["rule", *heads], rows), "", *notes, *remarks(listed, ended, split)])
 
 
@@ -170,10 +177,12 @@ def drawn(heads: list[str], rows: list[list[str]]) -> str:
     return "\n".join(line.rstrip() for line in captured.get().splitlines() if line.strip())
 
 
-def _cells(measures: Mapping[str, np.ndarray], ended: list[Outcome], metric: Metric) -> list[str]:
+def _cells(
+    measures: Mapping[str, np.ndarray], ended: list[Outcome], metric: Metric, columns: Iterable[str]
+) -> list[str]:
     """A row's figures: of the seeds that did not fail, where there are any."""
     kept = np.array([not o.lost for o in ended])
-    shown = [spread(measures[key][kept], *digits_of(key, metric)) for key in COLUMNS]
+    shown = [spread(measures[key][kept], *digits_of(key, metric)) for key in columns]
     return shown if kept.any() else ["failed", *shown[1:]]
 
 

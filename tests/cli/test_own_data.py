@@ -19,6 +19,7 @@ pytestmark = pytest.mark.usefixtures("quick_to_compile")
 SHORT = ["--rounds", "2", "--eval-every", "2", "--quiet", "--out", "out"]
 OWN = """
 import flax.linen as nn
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -72,6 +73,18 @@ def pair(classes):
 
 
 ready = Linen(classes=2)
+
+
+def pinball(outputs, y, q=0.5):
+    error = y - outputs[:, 0]
+    return jnp.maximum(q * error, (q - 1) * error)
+
+
+def broken(outputs, y):
+    return nobody
+
+
+off = ff.Metric(lambda o, y: abs(o[:, 0] - y), False, "kg", (0, float("inf")), name="off")
 """
 
 
@@ -90,6 +103,8 @@ def files(tmp_path_factory):
     (place / "t.csv").write_text("\n".join(lines))
     (place / "gap.csv").write_text("\n".join([*lines, "zoe,,1,no"]))
     (place / "number.csv").write_text("\n".join(["who,a,b", *(f"{w},{a},{b}" for w, (a, b) in zip(who, x))]))
+    grades = [f"{w},{a},{int(a) % 3},{int(a) % 2}" for w, (a, _) in zip(who, x)]
+    (place / "grades.csv").write_text("\n".join(["who,a,grade,ill", *grades]))
     np.savez(place / "a.npz", x=x, y=y, client=who)
     for i, (name, label) in enumerate(zip(who, y)):
         folder = place / "images" / name / f"label{label}"
@@ -192,6 +207,45 @@ def test_a_model_of_the_users_own_is_named_by_its_file(model, here):
     assert ground.model.apply(ground.model.init(jax.random.key(0), x), x, None).shape == (4, 2)
 
 
+GRADES = ["--data", "grades.csv", "--client", "who", "--label"]
+DECIMAL = ["--data", "number.csv", "--client", "who", "--label", "b"]
+
+
+@pytest.mark.parametrize(
+    ("words", "loss", "metrics", "outputs"),
+    [
+        (TABLE, "softmax_cross_entropy", ["accuracy"], 2),
+        ([*TABLE, "--loss", "sigmoid_cross_entropy", "--metric", "auroc", "f1"], "sigmoid_cross_entropy", 0, 1),
+        (DECIMAL, "squared_error", ["RMSE"], 1),
+        ([*DECIMAL, "--loss", "absolute_error", "--metric", "r2"], "absolute_error", ["R2"], 1),
+        ([*DECIMAL, "--loss", "own.py:pinball:q=.9", "--metric", "own.py:off"], "pinball", ["off"], 1),
+        ([*DECIMAL, "--metric", "rmse", "own.py:off"], "squared_error", ["rmse", "off"], 1),
+        ([*GRADES, "grade", "--regression"], "squared_error", ["RMSE"], 1),
+        ([*GRADES, "grade"], "softmax_cross_entropy", ["accuracy"], 3),
+        ([*GRADES, "grade", "a", "--loss", "squared_error"], "squared_error", ["RMSE"], 2),
+        (["--data", "several.csv", *TABLE[2:], "b"], "sigmoid_cross_entropy", ["accuracy"], 2),
+    ],
+)
+def test_the_loss_the_metrics_and_the_outputs_fit_the_labels(words, loss, metrics, outputs, here):
+    rows = [f"{'ann' if i < 10 else 'zoe'},{i},{'yes' if i % 3 else 'no'},{i % 2}" for i in range(20)]
+    Path("several.csv").write_text("\n".join(["who,a,ill,b", *rows]))
+    made = contest(*words)
+    sim = made.build(made.rules["fedavg"](), made.ground.data)
+    assert getattr(made.ground.loss, "func", made.ground.loss).__name__ == loss
+    assert [sim.metric.name, *(sim.further or ())] == (metrics or ["auroc", "f1"])
+    assert jax.eval_shape(sim.init, jax.random.key(0)).params["Dense_0"]["bias"].shape == (outputs,)
+
+
+def test_several_metrics_of_a_regression_are_one_command_line(here, capsys):
+    words = [*DECIMAL, "--metric", "rmse", "r2", "--algorithms", "fedavg", "qfedavg", "--replicates", "2"]
+    main(["compare", *words, "--no-references", *SHORT])
+    assert "rmse" in capsys.readouterr().out
+    assert np.load("out/history.npz")["qfedavg/measures/r2"].shape == (2, 1, 2)
+    assert tomllib.loads(Path("out/config.toml").read_text())["metric"] == ["rmse", "r2"]
+    main(["report", "out"])
+    assert "<th>r2 by qfedavg</th>" in Path("out/report.html").read_text()
+
+
 def test_what_has_no_effect_is_said_and_the_settings_repeat_the_run(here, capsys):
     words = ["--data", "own.py:federation", "--clients", "7", "--partition", "iid", "--synthetic.beta", "0"]
     main(["run", *words, "--seeds", "1", "--rounds", "1", "--out", "out"])
@@ -227,9 +281,36 @@ WRONG = {
     "min_examples": ("--data leaf --min-examples 0", "min_examples must be at least 1, got 0"),
     "all too small": ("--data leaf --min-examples 9", "min_examples must be at most 8, what the largest of the 2"),
     "targets": (
-        "--data number.csv --client who --label b",
-        r"labels must be classes .*, got targets float32\[20\]",
+        "--data number.csv --client who --label b --loss softmax_cross_entropy",
+        r"labels must be classes for softmax_cross_entropy, got targets float32\[20\]: name a loss such as",
     ),
+    "no such loss": ("--loss squared_eror", "loss must be one of auto, .*; did you mean 'squared_error'"),
+    "no such metric": ("--metric acuracy", "metric must be one of accuracy, .*; did you mean 'accuracy'"),
+    "a metric twice": ("--metric f1 f1", "metric names f1 twice"),
+    "no metric": ("--metric", "metric needs at least one metric, such as accuracy, got none"),
+    "a loss's file alone": ("--loss own.py", "loss own.py needs the name of a function in it, as own.py:name"),
+    "no such loss of one's own": ("--loss own.py:pinbal", "loss in own.py must be one of .*mean 'pinball'"),
+    "no such metric of one's own": ("--metric own.py:of", "metric in own.py must be one of .*; did you mean 'off'"),
+    "a loss's setting": ("--loss own.py:pinball:tau=1", "setting of own.py:pinball must be one of q, got 'tau'"),
+    "a loss's mistake": (
+        "--data own.py:fixed --loss own.py:broken",
+        "loss must take two examples' outputs .*, got NameError: name 'nobody' is not defined",
+    ),
+    "a metric that does not fit": (
+        "--data own.py:fixed --metric rmse",
+        r"metric must fit the model and the labels: rmse needs an output for every target, got \[2, 2\] and \[2\]",
+    ),
+    "words as numbers": ("--data t.csv --client who --label ill --regression", "label must be numbers for a regr"),
+    "a label twice": ("--data t.csv --client who --label ill ill", "label must name a column once, got 'ill'"),
+    "numbers and classes": (
+        "--data t.csv --client who --label ill a",
+        r"label must name columns of numbers, or of two classes each, got both in \['ill', 'a'\]",
+    ),
+    "many classes": (
+        "--data grades.csv --client who --label ill grade",
+        "label 'grade' must have two classes beside other labels, got 3",
+    ),
+    "two arrays": ("--data a.npz --label y x", "label must be one array of a.npz, got y x"),
     "texts": ("--data text", "model auto is for vectors and images, got texts or several arrays: name a model"),
     "m > N": ("--data leaf --cohort 3", "cohort must be from 1 to the 2 clients, got 3"),
     "no such function": ("--data own.py:federatoin", "data in own.py must be one of .*did you mean 'federation'"),
@@ -240,14 +321,14 @@ WRONG = {
     "no such file of data": ("--data my.py:one", "data my.py cannot be read: there is no such file"),
     "a setting": ("--data own.py:federation:m=3", "setting of own.py:federation must be one of seed, n, got 'm'"),
     "no federation": ("--data own.py:nothing", "data own.py:nothing must return a FederatedData, got dict"),
-    "a mistake": ("--data own.py:raising", "data own.py:raising fails in line 21: AttributeError: 'int' object"),
+    "a mistake": ("--data own.py:raising", "data own.py:raising fails in line 22: AttributeError: 'int' object"),
     "no such model": ("--model own.py:Linnen", "model in own.py must be one of .*; did you mean 'Linen'"),
     "a model's file alone": ("--model own.py", "model own.py needs the name of a function in it, as own.py:name"),
     "no model": ("--model own.py:nothing", "model must be a flax module .*, got dict"),
     "a model's setting": ("--model own.py:Linen:depth=3", "setting of own.py:Linen must be one of classes, width"),
     "a model's mistake": (
         "--data own.py:fixed --model own.py:Wrong",
-        "model own.py:Wrong fails in line 40: NameError: name 'y' is not defined",
+        "model own.py:Wrong fails in line 41: NameError: name 'y' is not defined",
     ),
 }
 

@@ -142,7 +142,10 @@ def test_row_3_a_swept_run_has_the_same_default_metric():
             {"metric": lambda o, y: o.argmax(-1) == y},
             "metric must depend on the outputs, but accuracy of one output",
         ),
-        ({"loss": ff.losses.squared_error}, "metric must depend on the outputs, but accuracy of one output"),
+        (
+            {"loss": ff.losses.squared_error, "metric": ff.losses.accuracy},
+            "metric must depend on the outputs, but accuracy of one output",
+        ),
         ({"y": THREE}, "labels must be 0 or 1 for a binary cross-entropy of one logit each, got 0 to 2"),
         ({"y": 2.0 * Y - 1}, "labels must be 0 or 1 for a binary cross-entropy of one logit each, got -1 to 1"),
         (

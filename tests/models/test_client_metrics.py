@@ -22,7 +22,7 @@ def padded(metric, outputs, y):
     more = np.concatenate([outputs, rubbish]).astype(np.float32)
     labels = np.concatenate([y, y[:1].repeat(rows, 0)])
     mask = np.arange(len(more)) < len(y)
-    return np.asarray(jax.jit(metric.fn)(jnp.asarray(more), jnp.asarray(labels), jnp.asarray(mask)))
+    return np.asarray(jax.jit(lambda *of: metric(*of))(jnp.asarray(more), jnp.asarray(labels), jnp.asarray(mask)))
 
 
 @pytest.fixture(params=range(4))
@@ -96,6 +96,8 @@ def test_perplexity_counts_tokens_and_not_padding(rng):
     y[:, 3:] = np.where(rng.random((M, 2)) < 0.5, -1, y[:, 3:])
     picked = np.log(softmax(logits, -1))[np.arange(M)[:, None], np.arange(5)[None], np.maximum(y, 0)]
     assert_allclose(padded(ff.losses.perplexity, logits, y), np.exp(-picked[y >= 0].mean()), rtol=1e-5)
+    right = (logits.argmax(-1) == y)[y >= 0]
+    assert_allclose(padded(ff.losses.token_accuracy, logits, y), right.mean(), rtol=1e-6)
 
 
 def test_calibration_error(rng):
@@ -118,14 +120,16 @@ STOCK = (
     "r2",
     "rmse",
     "perplexity",
+    "token_accuracy",
     "calibration_error",
 )
 
 
 @pytest.mark.parametrize("name", STOCK)
 def test_nobodys_examples_are_not_a_number(name):
-    shape = {"perplexity": (3, 2, 4), "calibration_error": (3, 4)}.get(name, (3,))
-    y = np.zeros((3, 2) if name == "perplexity" else 3, int)
+    tokens = name in ("perplexity", "token_accuracy")
+    shape = (3, 2, 4) if tokens else (3, 4) if name == "calibration_error" else (3,)
+    y = np.zeros((3, 2) if tokens else 3, int)
     value = getattr(ff.losses, name)(jnp.ones(shape), jnp.asarray(y), jnp.zeros(3, bool))
     assert np.isnan(value)
 

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose
 
-from fedjax_fair.models.losses import accuracy, binary_accuracy, softmax_cross_entropy
+import fedjax_fair as ff
+from fedjax_fair.models.losses import (
+    absolute_error,
+    accuracy,
+    binary_accuracy,
+    masked,
+    sigmoid_cross_entropy,
+    softmax_cross_entropy,
+    weighted,
+)
 
 LOGITS = arrays(np.float32, (4, 3), elements=st.floats(-50, 50, width=32))
 LABELS = arrays(np.int32, 4, elements=st.integers(0, 2))
@@ -68,3 +77,102 @@ def test_an_output_that_is_nan_is_wrong_whatever_the_label():
     for dtype in (jnp.float16, jnp.float32):
         assert accuracy(logits.astype(dtype), jnp.zeros(5, int)).dtype == dtype
         assert binary_accuracy(y.astype(dtype), y).dtype == dtype
+
+
+TOKENS = np.array([[2, 0, -1, -1], [1, -1, -1, -1], [-1, -1, -1, -1]])
+
+
+def test_of_tokens_an_example_is_the_mean_over_those_that_are_no_padding():
+    logits = np.random.default_rng(0).normal(size=(3, 4, 3)).astype(np.float32)
+    each = optax.softmax_cross_entropy_with_integer_labels(jnp.asarray(logits), jnp.maximum(TOKENS, 0))
+    wanted = [each[0, :2].mean(), each[1, 0], 0]
+    assert_allclose(softmax_cross_entropy(logits, TOKENS), wanted, rtol=1e-6)
+    per_token = masked(lambda o, y: optax.softmax_cross_entropy_with_integer_labels(o, jnp.maximum(y, 0)))
+    assert_allclose(per_token(jnp.asarray(logits), jnp.asarray(TOKENS)), wanted, rtol=1e-6)
+    right = logits.argmax(-1) == TOKENS
+    assert_allclose(accuracy(jnp.asarray(logits), TOKENS), [right[0, :2].mean(), right[1, 0], 0])
+
+
+def test_padding_has_no_gradient():
+    gradient = jax.grad(lambda z: softmax_cross_entropy(z, jnp.asarray(TOKENS)).sum())(jnp.ones((3, 4, 3)))
+    assert_allclose(np.abs(gradient).sum(-1) > 0, TOKENS >= 0)
+
+
+def test_several_labels_are_averaged():
+    logits, y = jnp.array([[3.0, -1, 0], [-2, 1, 5]]), jnp.array([[1, 1, 0], [0, 0, 1]])
+    each = optax.sigmoid_binary_cross_entropy(logits, y)
+    assert_allclose(sigmoid_cross_entropy(logits, y), each.mean(1), rtol=1e-6)
+    assert_allclose(binary_accuracy(logits, y), [2 / 3, 2 / 3])
+
+
+def test_a_class_counts_as_it_weighs():
+    logits, y = jnp.array([[1.0, 0], [1, 0], [0, 2]]), jnp.array([0, 1, 1])
+    wanted = np.array([1, 5, 5]) * softmax_cross_entropy(logits, y)
+    assert_allclose(weighted(softmax_cross_entropy, [1, 5])(logits, y), wanted, rtol=1e-6)
+    assert np.isnan(weighted(softmax_cross_entropy, [1])(logits, y)).tolist() == [False, True, True]
+
+
+def test_the_absolute_error_is_summed_over_the_targets():
+    assert absolute_error(jnp.array([[1.0, -2], [0, 3]]), jnp.zeros((2, 2))).tolist() == [3, 3]
+
+
+X = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
+
+
+def simulated(y, outputs, **settings):
+    data = ff.FederatedData.from_arrays(X, y, client_id=np.arange(24) % 2)
+    model = ff.models.logistic_regression(classes=outputs)
+    local = ff.local_sgd(optax.sgd(0.1), batch_size=4)
+    return ff.simulation(model, data, aggregator=ff.fedavg(), trainer=local, **settings)
+
+
+@pytest.mark.parametrize(
+    ("y", "outputs", "loss", "name"),
+    [
+        (X[:, 0] > 0, 1, sigmoid_cross_entropy, "accuracy"),
+        (X[:, 0] > 0, 1, weighted(sigmoid_cross_entropy, [1, 5]), "accuracy"),
+        (X[:, 0] > 0, 2, weighted(softmax_cross_entropy, [1, 5]), "accuracy"),
+        (X > 0, 3, sigmoid_cross_entropy, "accuracy"),
+        (X[:, 0], 1, ff.losses.squared_error, "RMSE"),
+        (X[:, 0], 1, absolute_error, "absolute error"),
+    ],
+)
+def test_the_metric_is_by_default_the_losses(y, outputs, loss, name):
+    assert simulated(y, outputs, loss=loss).metric.name == name
+
+
+REFUSED = {
+    "masked takes a function (outputs, y) with a value per label, got 3": lambda: masked(3),
+    "loss must take two examples' outputs float32[2, 3] and labels int32[2, 3], got ValueError: masked takes": (
+        lambda: simulated((X > 0).astype(int), 3, loss=masked(lambda o, y: o[:, 0]))
+    ),
+    "weighted takes a loss, a function of outputs and labels, got [1, 2]": (
+        lambda: weighted([1, 2], softmax_cross_entropy)
+    ),
+    "weights must be a number from 0 for every class, not all of them 0, got [1, -1]": (
+        lambda: weighted(softmax_cross_entropy, [1, -1])
+    ),
+    "weights must be a number from 0 for every class, not all of them 0, got [0, 0]": (
+        lambda: weighted(softmax_cross_entropy, [0, 0])
+    ),
+    "weights must be a number from 0 for every class, not all of them 0, got 'balanced'": (
+        lambda: weighted(softmax_cross_entropy, "balanced")
+    ),
+    "weighted needs a class per example, integers [B], got float32[2]": (
+        lambda: simulated(X[:, 0], 1, loss=weighted(ff.losses.squared_error, [1, 2]))
+    ),
+    "whole's each must be a function (outputs, y) of a batch, got 3": lambda: ff.losses.whole(len, 3),
+    "token_accuracy needs logits [M, T, V] and tokens [M, T], got outputs [2, 2] and labels [2]": (
+        lambda: simulated(X[:, 0] > 0, 2, metric=ff.losses.token_accuracy)
+    ),
+    "softmax_cross_entropy needs logits [B, C] and integer labels [B], or [B, T, C] and [B, T], got outputs": (
+        lambda: simulated(X > 0, 3)
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_a_wrong_loss_is_one_sentence(sentence):
+    with pytest.raises(ValueError) as error:  # noqa: PT011
+        REFUSED[sentence]()
+    assert sentence in str(error.value)

@@ -38,6 +38,8 @@ class Examples(NamedTuple):
     """What stands for NaN in a column of ``x``, of the training rows."""
     scale: np.ndarray | None = None
     """bool[F]: columns to be standardised by the training rows' mean and standard deviation; None for none."""
+    groups: dict[Any, str] | None = None
+    """Of every client's name, the group that it is of."""
 
 
 def deal(
@@ -63,9 +65,10 @@ def deal(
         split=split,
         test=None if test is None else (filled[1].x, test.y),
         test_client_id=None if test is None else test.client,
+        group=found.groups,
         normalizer=normalizer,
     )
-    data = data._replace(names=found.names._replace(clients=data.clients))
+    data = data._replace(names=found.names._replace(clients=data.clients, groups=data.groups))
     if found.fill is None and found.scale is None:
         return data
     rows = np.unique(np.asarray(data.train.rows))

@@ -3,6 +3,7 @@
 import gzip
 import json
 import sys
+import warnings
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,6 +56,18 @@ def is_leaf(folder: Path) -> bool:
 
 def read_leaf(folder: str | Path) -> Examples:
     """What the files hold; see :func:`leaf`."""
+    train, test = parts_of(folder)
+    if train.x.dtype.kind == "U":
+        return tokens(train, test)
+    y, y_test, labels = train.y, None if test is None else test.y, None
+    if y.ndim == 1 and y.dtype.kind != "f":
+        y, y_test, labels = numbered(y, y_test, "y")
+    tests = None if test is None or y_test is None else test._replace(y=y_test)
+    return Examples(train._replace(y=y), tests, Names(labels=labels))
+
+
+def parts_of(folder: str | Path) -> tuple[Part, Part | None]:
+    """All users' training and test examples, as the files hold them; no test examples where they are not apart."""
     place = check_file("folder", folder)
     if not place.is_dir():
         raise ValueError(f"folder must be a folder of LEAF's JSON files, got the file {place}")
@@ -73,13 +86,7 @@ def read_leaf(folder: str | Path) -> Examples:
                 f"{place / 'test'} must have x like those of train, {train.x.dtype}{list(train.x.shape[1:])}, got "
                 f"{test.x.dtype}{list(test.x.shape[1:])}"
             )
-    if train.x.dtype.kind == "U":
-        return _tokens(train, test)
-    y, y_test, labels = train.y, None if test is None else test.y, None
-    if y.ndim == 1 and y.dtype.kind != "f":
-        y, y_test, labels = numbered(y, y_test, "y")
-    tests = None if test is None or y_test is None else test._replace(y=y_test)
-    return Examples(train._replace(y=y), tests, Names(labels=labels))
+    return train, test
 
 
 def _files(folder: Path) -> list[Path]:
@@ -152,8 +159,12 @@ def _array(values: list[Any], name: str, user: str, path: Path) -> np.ndarray:
     return array
 
 
-def _tokens(train: Part, test: Part | None) -> Examples:
-    """Texts as tokens, of one alphabet with the letters in ``y``, where these are letters."""
+def tokens(train: Part, test: Part | None, alphabet: str | None = None) -> Examples:
+    """Texts as tokens, of one alphabet with the letters in ``y``, where these are letters.
+
+    By default the alphabet is what occurs. Of one that is given, a letter that it lacks is its last, as LEAF's
+    ``find`` has it; a UserWarning says how many there are.
+    """
     parts = [train] if test is None else [train, test]
     codes = [_codes(part.x) for part in parts]
     length = codes[0].shape[1]
@@ -167,9 +178,15 @@ def _tokens(train: Part, test: Part | None) -> Examples:
     seen = np.zeros(sys.maxunicode + 1, bool)
     for array in (*codes, *marks):
         seen[array] = True
-    words = tuple(map(chr, np.flatnonzero(seen).tolist()))
+    words = tuple(map(chr, np.flatnonzero(seen).tolist())) if alphabet is None else tuple(alphabet)
     kind = np.int16 if len(words) <= np.iinfo(np.int16).max else np.int32
-    number = (np.cumsum(seen) - 1).astype(kind)  # of every letter, by its number in Unicode
+    number = np.full(len(seen), len(words) - 1, kind)  # of every letter, by its number in Unicode
+    number[[*map(ord, words)]] = np.arange(len(words))
+    seen[[*map(ord, words)]] = False
+    if seen.any():
+        count = sum(int(seen[array].sum()) for array in (*codes, *marks))
+        strange = "".join(map(chr, np.flatnonzero(seen)[:8].tolist()))
+        warnings.warn(f"{count} letters are not of the alphabet, such as {strange!r}", UserWarning, stacklevel=4)
     labels: Any = words
     if letters:
         ys = [number[mark[:, 0]].astype(np.int32) for mark in marks]

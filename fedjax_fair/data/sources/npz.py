@@ -10,6 +10,7 @@ import numpy as np
 
 from fedjax_fair.checks import check_choice
 from fedjax_fair.data.federated import FederatedData, Normalizer
+from fedjax_fair.data.groups import by_name
 from fedjax_fair.data.names import Names
 from fedjax_fair.data.sources.examples import Examples, Part, check_file, check_tested, deal, large_enough, numbered
 
@@ -28,10 +29,10 @@ def npz(
 ) -> FederatedData:
     """Read arrays ``x`` [E, ...], ``y`` [E, ...] and ``client`` [E], the name of every example's client.
 
-    Beside them may be ``test_x``, ``test_y`` and ``test_client``: then every client is tested on these; and
-    ``client_names``, what the numbers in ``client`` stand for. The files of a folder (``x.npy``, ``y.npy``, ...)
-    are mapped into memory: examples are then held once, in the store. Images of bytes stay bytes, as in
-    :meth:`FederatedData.from_arrays`.
+    Beside them may be ``group`` [E], what every client is one of; ``test_x``, ``test_y`` and ``test_client``: then
+    every client is tested on these; and ``client_names``, what the numbers in ``client`` stand for. The files of a
+    folder (``x.npy``, ``y.npy``, ...) are mapped into memory: examples are then held once, in the store. Images of
+    bytes stay bytes, as in :meth:`FederatedData.from_arrays`.
 
     Args:
       path: an archive ``.npz``, or a folder of files ``.npy``.
@@ -67,7 +68,7 @@ def read_npz(
     if not is_npz(place):
         raise ValueError(f"path must be a file .npz, or a folder of files .npy, got {place}")
     names = [x, y, client]
-    arrays = _arrays(place, [*names, *(f"test_{name}" for name in names), "client_names"])
+    arrays = _arrays(place, [*names, *(f"test_{name}" for name in names), "client_names", "group"])
     for name in names:
         if name not in arrays:
             raise ValueError(f"{place} must hold {', '.join(names)}, got {', '.join(_held(place)) or 'nothing'}")
@@ -92,7 +93,8 @@ def read_npz(
     if gaps and train.x.ndim != 2:
         raise ValueError(f"missing fills columns of {x} [E, F], got shape {list(train.x.shape)}")
     fill: Any = missing if gaps else None
-    return Examples(train, test, Names(labels=labels), fill)
+    groups = by_name(train.client, arrays["group"]) if "group" in arrays else None
+    return Examples(train, test, Names(labels=labels), fill, groups=groups)
 
 
 def _may_lack(x: np.ndarray) -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 
 from fedjax_fair.checks import check_choice
 from fedjax_fair.data.federated import FederatedData
+from fedjax_fair.data.groups import by_name
 from fedjax_fair.data.names import Names
 from fedjax_fair.data.sources.columns import Column, column_of, encoded, names_of, read_table
 from fedjax_fair.data.sources.examples import Examples, Part, check_tested, deal, large_enough, numbered
@@ -16,9 +17,11 @@ def table(
     source: Any,
     *,
     client: str,
-    label: str,
+    label: str | Sequence[str],
     features: Sequence[str] | None = None,
     test: Any = None,
+    group: str | None = None,
+    regression: bool = False,
     missing: Literal["mean", "median"] | None = None,
     words: Literal["one-hot", "codes"] = "one-hot",
     standardize: bool = True,
@@ -29,16 +32,19 @@ def table(
     """Read a table, a row per example, of which one column says whose it is.
 
     Labels that are words, truth values or whole numbers become classes, in sorted order; what they were is kept in
-    ``data.names.labels``. Decimal numbers are targets of a regression. Words among the features become numbers;
-    which is which is kept in ``data.names.categories``.
+    ``data.names.labels``. Decimal numbers are targets of a regression. Several columns make y [E, L], of targets,
+    or of labels 0 and 1 where each column has two classes. Words among the features become numbers; which is which
+    is kept in ``data.names.categories``.
 
     Args:
       source: a path to a file ``.csv``, ``.tsv``, either of them ``.gz``, or ``.parquet``; or a data frame of
         pandas, Polars or pyarrow.
       client: the column of the clients' names.
-      label: the column of what is to be predicted.
+      label: the column of what is to be predicted, or a list of several.
       features: the columns of ``x``; by default all others.
       test: a table of test examples of the same clients; by default they are a share of every client's rows.
+      group: the column of what every client is one of, such as its country; no feature.
+      regression: whole numbers in ``label`` are targets, too, and not classes.
       missing: what stands for a missing number: the "mean" or "median" of the column over the rows that clients
         train on. By default gaps are refused. A missing word is, as "one-hot", none of the words.
       words: a column of zeros and ones for every word, or "codes", the number of the word.
@@ -62,6 +68,8 @@ def table(
         label=label,
         features=features,
         test=test,
+        group=group,
+        regression=regression,
         missing=missing,
         words=words,
         standardize=standardize,
@@ -73,9 +81,11 @@ def read_columns(
     source: Any,
     *,
     client: str,
-    label: str,
+    label: str | Sequence[str],
     features: Sequence[str] | None = None,
     test: Any = None,
+    group: str | None = None,
+    regression: bool = False,
     missing: str | None = None,
     words: str = "one-hot",
     standardize: bool = True,
@@ -84,18 +94,27 @@ def read_columns(
     if missing is not None:
         check_choice("missing", missing, ("mean", "median"))
     check_choice("words", words, ("one-hot", "codes"))
-    client, label = str(client), str(label)  # a data frame's columns may be numbers
+    several = isinstance(label, list | tuple)
+    targets = [*map(str, label)] if isinstance(label, list | tuple) else [str(label)]
+    client = str(client)  # a data frame's columns may be numbers
     given = {"source": source} | ({} if test is None else {"test": test})
     tables = {name: read_table(one, name, client) for name, one in given.items()}
-    chosen = _chosen(tables["source"].column_names, client, label, features)
+    heads_given = tables["source"].column_names
+    if group is not None and str(check_choice("group", str(group), heads_given)) in (client, *targets):
+        raise ValueError(f"group must be a column of its own, got {group!r}, which is client or label")
+    chosen = _chosen([name for name in heads_given if name != str(group)], client, targets, features)
     for name, one in tables.items():
-        for column in (client, label, *chosen):
+        for column in (client, *targets, *chosen):
             if column not in one.column_names:
                 raise ValueError(f"{name} must have a column {column!r}, got {', '.join(one.column_names)}")
     owners = [names_of(_complete(one, client, "client")) for one in tables.values()]
     if len({owner.dtype.kind for owner in owners}) > 1:  # 007 in one of them
         owners = [owner.astype(str) for owner in owners]
-    y, y_test, labels = _labels([_complete(one, label, "label") for one in tables.values()])
+    given_labels = {name: [_complete(one, name, "label") for one in tables.values()] for name in targets}
+    if several and len(targets) > 1:
+        y, y_test, labels = _several(given_labels, regression)
+    else:
+        y, y_test, labels = _labels(given_labels[targets[0]], regression)
     columns = {name: [column_of(one, name) for one in tables.values()] for name in chosen}
     _check_missing(columns, missing, words)
     parts: list[list[np.ndarray]] = []
@@ -110,29 +129,36 @@ def read_columns(
         categories += [] if known is None else [(name, known)]
     xs = [np.concatenate(part, axis=1) for part in zip(*parts)]
     train = Part(xs[0], y, owners[0])
+    kinds = None if group is None else names_of(_complete(tables["source"], str(group), "group"))
+    grouped = None if kinds is None else by_name(owners[0], kinds)
     tested = None if test is None or y_test is None else Part(xs[1], y_test, owners[1])
     check_tested(tested, train, "test")
     fill: Any = missing if any(np.isnan(x).any() for x in xs) else None
     scale = np.array(scaled) if standardize and any(scaled) else None
-    return Examples(train, tested, Names(None, labels, tuple(heads), tuple(categories)), fill, scale)
+    return Examples(train, tested, Names(None, labels, tuple(heads), tuple(categories)), fill, scale, grouped)
 
 
-def _chosen(columns: list[str], client: Any, label: Any, features: Any) -> list[str]:
+def _chosen(columns: list[str], client: Any, targets: list[str], features: Any) -> list[str]:
     """The columns of features."""
     check_choice("client", client, columns)
-    check_choice("label", label, columns)
-    if client == label:
-        raise ValueError(f"client and label must be two columns, got {client!r} for both")
+    if not targets:
+        raise ValueError("label must be a column, or a list of them, got an empty list")
+    for label in targets:
+        check_choice("label", label, columns)
+        if client == label:
+            raise ValueError(f"client and label must be two columns, got {client!r} for both")
+        if targets.count(label) > 1:
+            raise ValueError(f"label must name a column once, got {label!r} twice")
     if isinstance(features, str):
         raise ValueError(f"features must be a list of columns, got the word {features!r}")
     chosen = (
-        [name for name in columns if name not in (client, label)] if features is None else [*map(str, features)]
+        [name for name in columns if name not in (client, *targets)] if features is None else [*map(str, features)]
     )
     if not chosen:
-        raise ValueError(f"features must be at least one column beside {client!r} and {label!r}, got none")
+        raise ValueError(f"features must be at least one column beside {client!r} and {targets[0]!r}, got none")
     for name in chosen:
         check_choice("features", name, columns)
-        if name in (client, label):
+        if name in (client, *targets):
             raise ValueError(f"features must leave out the client and label columns, got {name!r}")
         if chosen.count(name) > 1:
             raise ValueError(f"features must name a column once, got {name!r} twice")
@@ -151,9 +177,29 @@ def _complete(one: Any, name: str, what: str) -> Column:
     return column
 
 
-def _labels(columns: list[Column]) -> tuple[np.ndarray, np.ndarray | None, Any]:
-    """Classes, or targets where numbers are not whole."""
-    if any(column.values.dtype.kind == "f" and not column.whole for column in columns):
+def _several(columns: dict[str, list[Column]], regression: bool) -> tuple[np.ndarray, np.ndarray | None, Any]:
+    """Several targets f32[E, L], or labels of 0 and 1 i32[E, L]: of two words the second is 1.
+
+    Raises:
+      ValueError: a column of other classes than two, or words beside numbers.
+    """
+    made = {name: _labels(of, regression) for name, of in columns.items()}
+    kinds = {y.dtype.kind for y, _, _ in made.values()}
+    if len(kinds) > 1:
+        raise ValueError(f"label must name columns of numbers, or of two classes each, got both in {[*made]}")
+    for name, (y, tests, words) in made.items() if kinds != {"f"} else ():
+        if max(int(y.max()), 0 if tests is None else int(tests.max())) > 1:
+            count = int(y.max()) + 1
+            raise ValueError(f"label {name!r} must have two classes beside other labels, got {words or count}")
+    tested = [tests for _, tests, _ in made.values() if tests is not None]
+    return np.stack([y for y, _, _ in made.values()], 1), np.stack(tested, 1) if tested else None, None
+
+
+def _labels(columns: list[Column], regression: bool) -> tuple[np.ndarray, np.ndarray | None, Any]:
+    """Classes, or targets where numbers are not whole, or where ``regression`` says so."""
+    if regression and any(column.values.dtype.kind != "f" for column in columns):
+        raise ValueError("label must be numbers for a regression, got words")
+    if regression or any(column.values.dtype.kind == "f" and not column.whole for column in columns):
         if any(column.values.dtype.kind != "f" for column in columns):
             raise ValueError("label must be numbers or words in both tables, got words in one of them")
         targets = [column.values.astype(np.float32) for column in columns]

@@ -15,6 +15,8 @@ from fedjax_fair.checks import check_choice
 from fedjax_fair.data.cache import cached
 from fedjax_fair.data.federated import FederatedData, Normalizer
 from fedjax_fair.data.partition.dealing import Partition
+from fedjax_fair.data.sources.examples import deal, large_enough
+from fedjax_fair.data.sources.published import PUBLISHED, read_published
 
 IMAGES = ("fashion_mnist", "cifar10", "cifar100", "mnist")
 """Public image data by name."""
@@ -44,7 +46,7 @@ def load_arrays(name: str, data_dir: str | Path | None = None) -> Data:
     command that prepares the data, if there is none to be read.
     """
     check_choice("name", name, IMAGES)
-    builder = _prepared(name, data_dir)
+    builder = prepared(name, data_dir)
     info = Path(builder.data_dir) / "dataset_info.json"  # names the shards and their sizes
     stamp = hashlib.sha256(info.read_bytes()).hexdigest()[:8]
     arrays = cached(f"{name}-{builder.version}-{stamp}-v1", lambda: _decode(builder))
@@ -59,6 +61,7 @@ def load(
     split: Sequence[float] | None = None,
     test: Literal["official"] | None = None,
     data_dir: str | Path | None = None,
+    min_examples: int | None = None,
 ) -> FederatedData:
     """Deal a public dataset to clients; pixels stay uint8 in the store and reach the model in [0, 1].
 
@@ -67,21 +70,34 @@ def load(
     ones, 1000 a client beside 6000 for training; its pixels are standardised one by one,
     ``(x - mean) / (std + 1e-3)`` in units of 0 to 255 over all 60000 training images (as in q-FFL's code).
 
+    ``femnist`` and ``shakespeare`` have natural clients, too, writers and roles, and are read from LEAF's files:
+    x f32[28, 28, 1] and 62 classes; x i16[80], of LEAF's 80 characters, and the one that follows. Their test
+    examples are LEAF's, where they are apart.
+
     Args:
-      name: mnist, fashion_mnist, cifar10, cifar100, or fashion_mnist_3.
+      name: mnist, fashion_mnist, cifar10, cifar100, fashion_mnist_3, femnist, or shakespeare.
       partition: who owns what, such as ``partition.shards(100, 2)``.
       seed: of the partition and the splits.
       split: shares of (train, validation, test) of each client's examples; by default (.8, .1, .1), with
         official test examples (.9, .1, 0), for fashion_mnist_3 (1, 0, 0).
       test: None takes the test examples from the clients' own, so that the official test set is not touched;
         "official" deals the official test set, as :meth:`FederatedData.from_arrays` describes.
-      data_dir: see :func:`load_arrays`.
+      data_dir: see :func:`load_arrays`; of LEAF's data their folder, by default ``$LEAF_DATA_DIR``.
+      min_examples: of LEAF's data, leave out clients with fewer training examples.
 
-    Raises: ValueError as :func:`load_arrays` and :meth:`FederatedData.from_arrays`.
+    Raises: ValueError as :func:`load_arrays` and :meth:`FederatedData.from_arrays`; where LEAF's files are missing,
+    a sentence that says where they come from.
 
     References: Mohri et al., AFL, 2019 (Section 5); Li et al., q-FFL, 2020 (Appendix).
     """
-    check_choice("name", name, (*IMAGES, "fashion_mnist_3"))
+    check_choice("name", name, (*IMAGES, "fashion_mnist_3", *PUBLISHED))
+    if name in PUBLISHED:
+        for argument, given in (("partition", partition), ("test", test)):
+            if given is not None:
+                raise ValueError(f"{name} has its own clients and tests: it takes no {argument}, got {given}")
+        return deal(large_enough(read_published(name, data_dir), min_examples), seed=seed, split=split)
+    if min_examples is not None:
+        raise ValueError(f"min_examples is for femnist and shakespeare, got {name}")
     if test is not None:
         check_choice("test", test, ("official",))
     if name == "fashion_mnist_3":
@@ -115,19 +131,22 @@ def _three_clothes(data: Data, seed: int, split: Sequence[float] | None) -> Fede
     )
 
 
-def _prepared(name: str, data_dir: str | Path | None) -> Any:
-    """Return the tensorflow-datasets builder of data that can be read here, or raise NotPreparedError."""
+def prepared(name: str, data_dir: str | Path | None) -> Any:
+    """The tensorflow-datasets builder of data that can be read here; NotPreparedError for others."""
     import tensorflow_datasets as tfds  # half a second, so only where it is needed
 
     # tfds looks at TFDS_DATA_DIR when it is imported; we look now
     where = data_dir or os.environ.get("TFDS_DATA_DIR")
     with _quiet():
-        builder = tfds.builder(name, data_dir=None if where is None else Path(where).expanduser())
-        prepared = builder.is_prepared()
-    found = str(builder.info.file_format.value) if prepared else None
+        try:
+            builder = tfds.builder(name, data_dir=None if where is None else Path(where).expanduser())
+        except tfds.core.DatasetNotFoundError as error:
+            raise ValueError(f"name must be a data set of tensorflow-datasets, got {name!r}") from error
+        there = builder.is_prepared()
+    found = str(builder.info.file_format.value) if there else None
     if found == "array_record":
         return builder
-    state = f"is there as {found}, which cannot be read without TensorFlow" if prepared else "is not prepared"
+    state = f"is there as {found}, which cannot be read without TensorFlow" if there else "is not prepared"
     root = where or Path(builder.data_dir).parents[1]
     raise NotPreparedError(
         f"{name} {state} (looked in {builder.data_dir}); prepare it once with: "

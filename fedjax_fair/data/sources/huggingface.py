@@ -1,0 +1,136 @@
+"""Data sets of Hugging Face's ``datasets`` with a column of clients."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from fedjax_fair.checks import check_choice
+from fedjax_fair.data.federated import FederatedData, Normalizer
+from fedjax_fair.data.groups import by_name
+from fedjax_fair.data.names import Names
+from fedjax_fair.data.sources.examples import Examples, Part, check_tested, deal, large_enough, numbered
+
+
+def huggingface(
+    source: Any,
+    *,
+    client: str,
+    label: str,
+    features: str | Sequence[str],
+    test: Any = None,
+    group: str | None = None,
+    normalizer: Normalizer | Literal["auto"] | None = "auto",
+    min_examples: int | None = None,
+    seed: int = 0,
+    split: Sequence[float] | None = None,
+) -> FederatedData:
+    """Read a data set of Hugging Face, a row per example, of which one column says whose it is.
+
+    Labels that are words become classes, in sorted order; those of a ``ClassLabel`` keep its numbers and names.
+
+    Args:
+      source: a ``datasets.Dataset``; a ``DatasetDict`` whose ``train`` is trained on, and whose ``test``, where it
+        is there, holds test examples of the same clients; or a name, which ``datasets.load_dataset`` looks for.
+      client: the column of the clients' names.
+      label: the column of what is to be predicted.
+      features: the column of ``x``, of images, arrays or token ids of one shape; or several of numbers, x [E, F].
+      test: a ``Dataset`` of test examples of the same clients, in the place of the dictionary's.
+      group: the column of what every client is one of.
+      normalizer: as in :meth:`FederatedData.from_arrays`.
+      min_examples: leave out clients with fewer training examples; a UserWarning says how many.
+      seed: of the split.
+      split: shares of (train, validation, test); by default (.9, .1, 0) beside test examples, else (.8, .1, .1).
+
+    Raises: ValueError, in one sentence: a name without ``pip install 'fedjax-fair[huggingface]'``, columns that it
+    lacks, features that are no numbers of one shape, and as :meth:`FederatedData.from_arrays`.
+    """
+    train, tests = _parts(source, test)
+    labels = getattr(dict(train.features or {}).get(label), "names", None)
+    found = of_columns(train, tests, client=client, label=label, features=features, group=group, labels=labels)
+    return deal(large_enough(found, min_examples), seed=seed, split=split, normalizer=normalizer)
+
+
+def _parts(source: Any, test: Any) -> tuple[Any, Any]:
+    """Training examples, and test examples where there are any."""
+    if isinstance(source, str):
+        try:
+            import datasets
+        except ImportError as error:
+            raise ValueError(
+                "huggingface takes a name only with pip install 'fedjax-fair[huggingface]', got no datasets"
+            ) from error
+        try:
+            source = datasets.load_dataset(source)
+        except (OSError, ValueError) as error:  # the package's own are kinds of these
+            raise ValueError(f"source {source} cannot be loaded: {str(error).partition(chr(10))[0]}") from error
+    if isinstance(source, Mapping):
+        check_choice("split of source", "train", source)
+        test = source.get("test") if test is None else test
+        source = source["train"]
+    for name, one in (("source", source), ("test", test)):
+        if not (name == "test" and one is None) and not hasattr(one, "column_names"):
+            kinds = "a datasets.Dataset" + ", a DatasetDict or a name" * (name == "source")
+            raise ValueError(f"{name} must be {kinds}, got {type(one).__name__}")
+    return source, test
+
+
+def of_columns(
+    train: Any,
+    tests: Any,
+    *,
+    client: str,
+    label: str,
+    features: str | Sequence[str],
+    group: str | None,
+    labels: Sequence[str] | None,
+) -> Examples:
+    """What tables hold that have ``column_names`` and give a column by its name; ``labels`` are the classes."""
+    for name, one in (("source", train), ("test", tests)):
+        for argument, column in _columns(client, label, features, group) if one is not None else ():
+            if column not in one.column_names:
+                raise ValueError(
+                    f"{argument} must be a column of {name}, one of {', '.join(one.column_names)}, got {column!r}"
+                )
+    mine = _part(train, client, label, features)
+    others = None if tests is None else _part(tests, client, label, features)
+    check_tested(others, mine, "test")
+    if labels is None and mine.y.ndim == 1 and mine.y.dtype.kind in "iuUb":
+        y, y_test, labels = numbered(mine.y, None if others is None else others.y, "label")
+        mine = mine._replace(y=y)
+        others = None if others is None or y_test is None else others._replace(y=y_test)
+    groups = None if group is None else by_name(mine.client, np.asarray(list(train[group])))
+    return Examples(mine, others, Names(labels=None if labels is None else tuple(labels)), groups=groups)
+
+
+def _columns(client: str, label: str, features: Any, group: str | None) -> list[tuple[str, str]]:
+    listed = [features] if isinstance(features, str) else [*features]
+    if not listed:
+        raise ValueError("features must be a column, or a list of them, got an empty list")
+    of_group = [] if group is None else [("group", group)]
+    return [("client", client), ("label", label), *(("features", name) for name in listed), *of_group]
+
+
+def _part(one: Any, client: str, label: str, features: str | Sequence[str]) -> Part:
+    if isinstance(features, str):
+        x = _array(one, features)
+    else:
+        columns = [_array(one, name) for name in features]
+        for name, column in zip(features, columns):
+            if column.ndim != 1:
+                wanted = "one column of arrays, or several of numbers"
+                raise ValueError(f"features must name {wanted}, got {name!r} of arrays")
+        x = np.stack(columns, 1)
+    return Part(x, np.asarray(list(one[label])), np.asarray(list(one[client])))
+
+
+def _array(one: Any, name: str) -> np.ndarray:
+    """A column of numbers, arrays or images."""
+    try:
+        x = np.stack([np.asarray(value) for value in one[name]])
+    except ValueError:
+        several = f"column {name!r} with several: pad or resize it"
+        raise ValueError(f"features must be of one shape, got {several}") from None
+    if x.dtype.kind not in "biuf":
+        raise ValueError(f"features must hold numbers or images, got {x.dtype} in column {name!r}: encode it first")
+    return x

@@ -1,0 +1,131 @@
+"""Groups of clients: told by their examples or by name, and summed up beside the clients."""
+
+import json
+
+import numpy as np
+import optax
+import pandas as pd
+import pytest
+
+import fedjax_fair as ff
+from fedjax_fair.metrics.groups import group_means, worst_group
+from fedjax_fair.results.report import report
+
+RNG = np.random.default_rng(0)
+CLIENT = np.repeat(["Basel", "Bern", "Lyon"], 20)
+COUNTRY = np.where(CLIENT == "Lyon", "France", "Switzerland")
+X = RNG.normal(size=(60, 2)).astype(np.float32)
+Y = (X[:, 0] > 0).astype(int)
+GROUPS = ("Switzerland", "Switzerland", "France")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick(quick_to_compile):
+    pass
+
+
+def arrays(**settings):
+    return ff.FederatedData.from_arrays(X, Y, client_id=CLIENT, **settings)
+
+
+def frame(**columns):
+    return pd.DataFrame({"town": CLIENT, "country": COUNTRY, "a": X[:, 0], "ill": Y, **columns})
+
+
+def test_every_reader_keeps_the_groups(tmp_path):
+    np.savez(tmp_path / "a.npz", x=X, y=Y, client=CLIENT, group=COUNTRY)
+    table = ff.data.table(frame(), client="town", label="ill", group="country")
+    assert table.names.features == ("a",)
+    by_name = {"Basel": "Switzerland", "Bern": "Switzerland", "Lyon": "France"}
+    for data in (arrays(group=COUNTRY), arrays(group=by_name), table, ff.data.npz(tmp_path / "a.npz")):
+        assert data.groups == GROUPS
+        assert data.clients == ("Basel", "Bern", "Lyon")
+    numbers = ff.FederatedData.from_arrays(X, Y, client_id=np.repeat([0, 1, 2], 20), group=COUNTRY)
+    assert (numbers.clients, numbers.groups) == (None, GROUPS)
+
+
+def test_clients_that_are_left_out_take_their_group_with_them():
+    small = frame().iloc[:45]
+    with pytest.warns(UserWarning, match="leaves out 1 of 3 clients"):
+        data = ff.data.table(small, client="town", label="ill", group="country", min_examples=10)
+    assert data.groups == GROUPS[:2]
+
+
+@pytest.fixture(scope="module")
+def history():
+    sim = ff.simulation(
+        ff.models.logistic_regression(classes=2),
+        arrays(group=COUNTRY, split=(0.4, 0.2, 0.4)),
+        aggregator=ff.fedavg(),
+        trainer=ff.local_sgd(optax.sgd(0.1), batch_size=4),
+    )
+    return ff.run(sim, 0, rounds=2, eval_every=2)[1]
+
+
+def test_tables_have_the_groups(history):
+    basel, bern, lyon = history.accuracy[-1].astype(float)
+    clients, groups = history.client_table(), history.group_table()
+    assert dict(zip(clients["client"], clients["group"])) == dict(zip(("Basel", "Bern", "Lyon"), GROUPS))
+    assert dict(zip(groups["group"], groups["clients"])) == {"Switzerland": 2, "France": 1}
+    means = dict(zip(groups["group"], groups["accuracy"]))
+    assert means == pytest.approx({"Switzerland": (basel + bern) / 2, "France": lyon})
+    assert groups["accuracy"].is_monotonic_increasing
+    assert history.to_pandas()["group"].tolist() == [*GROUPS]
+    text = ff.table({"fedavg": [history, history]})
+    assert "worst group  group gap" in text
+    assert f"{100 * min(means.values()):.1f}" in text
+    assert f"{100 * abs(means['Switzerland'] - means['France']):.1f}" in text
+
+
+def test_the_folder_and_its_page_have_them(history, tmp_path):
+    place = ff.save(tmp_path / "out", {"fedavg": history})
+    assert np.load(place / "history.npz")["groups"].tolist() == [*GROUPS]
+    measures = json.loads((place / "summary.json").read_text())["rules"]["fedavg"]
+    worst = 100 * history.group_table()["accuracy"][0]
+    assert measures["worst_group"]["mean"] == pytest.approx(worst)
+    page = report(place).read_text()
+    assert "<h2>Groups of clients</h2>" in page
+    assert "<td>Switzerland</td><td>2</td>" in page
+
+
+def test_the_worst_group_of_an_error_is_the_one_with_the_highest():
+    assert worst_group({"a": 1.0, "b": 3.0}, higher_is_better=False) == (3.0, 2.0)
+    assert np.isnan(worst_group({"a": np.nan})).all()
+
+
+def test_a_client_without_a_value_counts_in_no_group():
+    assert group_means([0.5, np.nan, 1.0], ["a", "a", "b"]) == {"a": 0.5, "b": 1.0}
+    assert np.isnan(group_means([0.5, 1.0], ["a", "b"], [True, False])["b"])
+
+
+REFUSED = {
+    "group must have one entry per example, 60, got [3]": lambda: arrays(group=["a", "b", "c"]),
+    "group must be one for all examples of a client, got 'a' and 'b' for client 'Basel'": (
+        lambda: arrays(group=["a"] * 10 + ["b"] * 50)
+    ),
+    "group must name a group for every client, got none for 'Lyon'": (
+        lambda: arrays(group={"Basel": "a", "Bern": "b"})
+    ),
+    "group says which group a natural client is of: it needs client_id= beside it, got none": (
+        lambda: ff.FederatedData.from_arrays(X, Y, partition=ff.partition.iid(3), group=COUNTRY)
+    ),
+    "group must be one of town, country, a, ill, got 'contry'; did you mean 'country'?": (
+        lambda: ff.data.table(frame(), client="town", label="ill", group="contry")
+    ),
+    "group must be a column of its own, got 'town', which is client or label": (
+        lambda: ff.data.table(frame(), client="town", label="ill", group="town")
+    ),
+    "groups must name a group per client, [2], got [1]": lambda: group_means([1, 2], ["a"]),
+}
+
+
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_wrong_groups_are_one_sentence(sentence):
+    with pytest.raises(ValueError) as error:  # noqa: PT011
+        REFUSED[sentence]()
+    assert sentence in str(error.value)
+
+
+def test_a_table_without_groups_is_one_sentence(history):
+    with pytest.raises(ValueError, match=r"group_table needs clients with groups, .*, got none"):
+        history._replace(names=None).group_table()
