@@ -61,7 +61,8 @@ def test_there_are_recipes_for_pretrained_models():
 
 
 def test_every_page_is_reached_from_the_first():
-    listed = re.search(r"```\{toctree\}.*?\n\n(.*?)```", (DOCS / "index.md").read_text(), re.DOTALL)[1].split()
+    trees = re.findall(r"```\{toctree\}.*?\n\n(.*?)```", (DOCS / "index.md").read_text(), re.DOTALL)
+    listed = [page for tree in trees for page in tree.split()]
     assert sorted(listed) == sorted(page.stem for page in DOCS.glob("*.md") if page.stem != "index")
 
 
@@ -84,3 +85,30 @@ def test_a_page_names_nothing_that_is_not_there(page):
         members = re.match(r"   :members: ([^\n]+)", after)
         for member in members[1].split(", ") if members else ():
             assert hasattr(thing, member), f"{name}.{member}"
+
+
+GUIDE = ("start", "own_rule", "sweeps", "faults", "runs", "results")
+
+
+@pytest.mark.parametrize("page", GUIDE)
+def test_a_page_of_the_guide_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    for block in re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL):
+        exec(compile(block, f"{page}.md", "exec"), scope)
+    assert scope
+
+
+LONGEST = 30
+PLAIN = [DOCS / f"{page}.md" for page in (*GUIDE, "index", "commands", "cluster")] + [DOCS.parent / "README.md"]
+
+
+@pytest.mark.parametrize("page", PLAIN, ids=lambda page: page.name)
+def test_sentences_are_short(page):
+    """At most thirty words; code, tables and lists of links are none."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    text = re.sub(r"^(\||#|!).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    paragraphs = re.split(r"\n\s*\n|\n\* ", text)
+    sentences = [part for paragraph in paragraphs for part in re.split(r"(?<=[.!?:;])\s+", paragraph)]
+    assert [part for part in sentences if len(part.split()) > LONGEST] == []
