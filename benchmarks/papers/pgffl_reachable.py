@@ -9,7 +9,9 @@ of the last ten evaluations, two rounds apart. The grid has all weights in tenth
 none is 0: 127 (71) points with the uniform ones. A replicate is a partition and a training seed.
 """
 
+import io
 import itertools
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +33,8 @@ from fedjax_fair.types import Aggregator
 
 NAME = "pgffl-reachable"
 CLIENTS, EVALUATIONS, GAP = 5, 10, 2
+BLOCK = 32
+"""Points that train side by side, at most; a study that is cut off loses what its last block has trained."""
 NAMES = ("Case II", "Case III")
 
 
@@ -105,26 +109,46 @@ def trained(weights: Any, key: Any, model: Any, data: ff.FederatedData, rounds: 
 
 
 def reach(name: str, case: str, seed: int, points: np.ndarray, rounds: int, place: Path) -> Reached:
-    """Train every point of the grid and PG-FFL; or read what an earlier call has trained."""
-    path = place / f"{name}, {case}, seed-{seed}.npz".replace(" ", "_")
-    asked, model = {"rounds": rounds, "points": points}, SETTINGS[name].model
+    """Train every point of the grid, a block at a time, and PG-FFL; what an earlier call has trained is read."""
+    model, data = SETTINGS[name].model, federation(case, seed)
+    all_points = jax.jit(jax.vmap(partial(trained, model=model, data=data, rounds=rounds), in_axes=(0, None)))
+
+    def block(mine: np.ndarray) -> dict[str, np.ndarray]:
+        return jax.device_get(all_points(jnp.asarray(mine, jnp.float32), jax.random.key(seed)))
+
+    def pg_ffl() -> dict[str, np.ndarray]:
+        _, history = ff.run(build(model, ff.pg_ffl(), data), seed, rounds, eval_every=GAP, progress=False)
+        return {"test": history.accuracy[-EVALUATIONS:].mean(0)}
+
+    called = f"{name}, {case}, seed-{seed}".replace(" ", "_")
+    blocks = np.array_split(points, -(-len(points) // BLOCK))
+    found = [
+        once(place / f"{called},_{i}.npz", partial(block, mine), {"rounds": rounds, "points": mine})
+        for i, mine in enumerate(blocks)
+    ]
+    own = once(place / f"{called},_pg_ffl.npz", pg_ffl, {"rounds": rounds})
+    jax.clear_caches()
+    return Reached(*(np.concatenate([of[split] for of in found]) for split in ("test", "validation")), own["test"])
+
+
+def once(path: Path, train: Callable[[], dict[str, np.ndarray]], asked: dict[str, Any]) -> dict[str, np.ndarray]:
+    """What ``train`` gives; from the file where an earlier call has written it.
+
+    Raises:
+      ValueError: the file is of something else that was asked for.
+    """
     if path.exists():
         with np.load(path) as kept:
             if any(not np.array_equal(kept[name], value) for name, value in asked.items()):
                 raise ValueError(f"{path} is of other rounds or another grid: remove it to train again")
-            return Reached(*(kept[name] for name in Reached._fields))
-    data = federation(case, seed)
-    all_points = jax.jit(jax.vmap(partial(trained, model=model, data=data, rounds=rounds), in_axes=(0, None)))
-    found = jax.device_get(all_points(jnp.asarray(points, jnp.float32), jax.random.key(seed)))
-    _, history = ff.run(build(model, ff.pg_ffl(), data), seed, rounds, eval_every=GAP, progress=False)
-    jax.clear_caches()
-    reached = Reached(found["test"], found["validation"], history.accuracy[-EVALUATIONS:].mean(0))
-    place.mkdir(parents=True, exist_ok=True)
-    partial_path = path.with_suffix(".part.npz")
-    np.savez_compressed(partial_path, **reached._asdict(), **asked)
-    partial_path.replace(path)
-    print(f"{name}, {case}, seed {seed}: {len(points)} points trained", flush=True)
-    return reached
+            return dict(kept)
+    found = train()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **asked, **found)
+    write_atomically(path, buffer.getvalue())
+    print(f"{path.stem}: trained", flush=True)
+    return found
 
 
 def frontier_of(accuracy: np.ndarray, spread: np.ndarray) -> np.ndarray:
