@@ -55,8 +55,8 @@ def build(rule: ff.Aggregator, data: ff.FederatedData) -> ff.Simulation:
 
 
 def seconds(federations: int, rounds: int, state: str, width: int, threads: int) -> tuple[float, float]:
-    """Of an episode, compiled, to play all federations and to learn from them: medians of three, by the clock and of
-    the processor."""
+    """Of an episode, compiled, to play all federations and learn from them: by the clock, and of the processor;
+    medians of three."""
     of = alike([federation(seed) for seed in range(federations)])
     params = Network().init(jax.random.key(0), jnp.zeros((1, STATES[state][1])))
     policy, lesson = Policy(params, state), Lesson(0.9, "round", 1e-2)
