@@ -2,11 +2,11 @@
 
     fedjax-fair reproduce pgffl-trained [--quick]
 
-The paper's agent learns on the one federation that it weighs. Here it is trained on 32 federations of a case side
+The paper's agent learns on the one federation that it weighs. Here it is trained on 24 federations of a case side
 by side, and judged, without learning on, on ten that it has never seen: other clients, of other images.
 Fashion-MNIST's training images are dealt in two halves that share none, to be trained on and to be held out; of a
 half each federation takes 12,000 (30,000 in Case I) and deals them by its own seed. Softmax regression, one local
-epoch in batches of 50 at rate .1, 60 rounds; all five clients of Cases II and III a round, 10 of 100 in Case I.
+epoch in batches of 50 at rate .1, 50 rounds; all five clients of Cases II and III a round, 10 of 100 in Case I.
 Beside the trained policy stand FedAvg and PG-FFL as printed; means of the last ten evaluations, two rounds apart,
 on the official test images.
 """
@@ -72,8 +72,8 @@ def policy_of(case: str, quick: bool, rounds: int, place: Path) -> ff.Policy:
     policy = ff.train_policy(
         partial(build, case),
         partial(federation, case, False),
-        federations=4 if quick else 32,
-        episodes=2 if quick else 30,
+        federations=4 if quick else 24,
+        episodes=2 if quick else 24,
         rounds=rounds,
         checkpoint=place / path.stem,
     )
@@ -146,7 +146,7 @@ def table(found: dict[str, ff.Comparison]) -> str:
 
 def run(quick: bool, out: Path) -> None:
     """Train, then judge, case by case; an interrupted study goes on. The quick form has Case II alone."""
-    replicates, rounds = (2, 6) if quick else (10, 60)
+    replicates, rounds = (2, 6) if quick else (10, 50)
     place = out / f"{NAME}.parts"
     policies: dict[str, ff.Policy] = {}
     found: dict[str, ff.Comparison] = {}

@@ -42,7 +42,7 @@ STUDIES = {
         "pgffl_reachable.run", "PG-FFL: what any constant weights reach", "15 min", "fashion_mnist"
     ),
     "pgffl-trained": Study(
-        "pgffl_trained.run", "PG-FFL's policy, trained on many federations", "40 min", "fashion_mnist"
+        "pgffl_trained.run", "PG-FFL's policy, trained on many federations", "30 min", "fashion_mnist"
     ),
     "ucbcs-table1": Study("ucbcs_synthetic.table1", "UCB-CS, Table I: Jain of losses", "10 min", "none"),
     "ucbcs-fig1": Study("ucbcs_synthetic.fig1", "UCB-CS, Figure 1: global loss", "with table 1", "none"),
