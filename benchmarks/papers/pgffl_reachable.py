@@ -65,6 +65,10 @@ class Reached(NamedTuple):
     """[5], on test."""
 
 
+Found = dict[tuple[str, str], list[Reached]]
+"""By model and case, of each partition."""
+
+
 def constant(weights: Any) -> Aggregator:
     """The rule that gives client k always ``weights[k]``, scaled to sum to 1 over who is there."""
 
@@ -185,7 +189,7 @@ def judged(reached: Reached, points: np.ndarray) -> dict[str, Any]:
 
 
 @plot.paper()
-def draw(found: dict[tuple[str, str], list[Reached]], out: Path) -> None:
+def draw(found: Found, out: Path) -> None:
     """Accuracy against Gini: every point of the grids, and who stands where."""
     from matplotlib.figure import Figure
 
@@ -238,28 +242,48 @@ def table(rows: dict[str, list[dict[str, Any]]]) -> str:
     return "\n".join(lines)
 
 
-def run(quick: bool, out: Path) -> None:
-    """Both models on both cases; a replicate that has ended is not trained again."""
-    rounds = 22 if quick else 60
-    tried = {name: of._replace(parts=6, seeds=1) if quick else of for name, of in SETTINGS.items()}
-    tried = {name: of for name, of in tried.items() if not quick or name == "softmax regression"}
-    found = {
-        (name, case): [
-            reach(name, case, seed, grid(of.parts), rounds, out / f"{NAME}.parts") for seed in range(of.seeds)
-        ]
-        for name, of in tried.items()
-        for case in NAMES
-    }
+def write(found: Found, rounds: int, quick: bool, runs: str | None, out: Path) -> None:
+    """The figure, the JSON and the table of what has been trained; ``runs`` says how much of it, until it is all."""
     rows = {
-        f"{case}, {name}": [judged(reached, grid(tried[name].parts)) for reached in replicates]
+        f"{case}, {name}": [judged(reached, grid(settings_of(name, quick).parts)) for reached in replicates]
         for (name, case), replicates in found.items()
     }
     draw(found, out)
-    seeds = {name: of.seeds for name, of in tried.items()}
-    points = {name: len(grid(of.parts)) for name, of in tried.items()}
+    names = [*dict.fromkeys(name for name, _ in found)]
+    seeds = {name: settings_of(name, quick).seeds for name in names}
+    points = {name: len(grid(settings_of(name, quick).parts)) for name in names}
     settings = {"quick": quick, "seeds": seeds, "rounds": rounds, "points": points}
+    settings |= {} if runs is None else {"runs": runs}
     header = about(f"fedjax-fair reproduce {NAME}{' --quick' if quick else ''}")
     write_atomically(out / f"{NAME}.json", to_json({**header, **settings, "rows": rows}, indent=1))
-    text = f"{table(rows)}\n![Accuracy and Gini of constant weights]({NAME}.png)\n"
-    write_atomically(out / f"{NAME}.md", text)
-    print(text)
+    lines = [table(rows), *([] if runs is None else [f"{runs} runs.", ""])]
+    write_atomically(
+        out / f"{NAME}.md", "\n".join([*lines, f"![Accuracy and Gini of constant weights]({NAME}.png)\n"])
+    )
+
+
+def settings_of(name: str, quick: bool) -> Setting:
+    """The model's, or those of the quick form."""
+    return SETTINGS[name]._replace(parts=6, seeds=1) if quick else SETTINGS[name]
+
+
+def run(quick: bool, out: Path) -> None:
+    """Both models on both cases, the first partition first; the quick form has the softmax regression alone.
+
+    What has been trained is written after every replicate, and not trained again.
+    """
+    rounds = 22 if quick else 60
+    names = [*SETTINGS][:1] if quick else [*SETTINGS]
+    seeds = {name: settings_of(name, quick).seeds for name in names}
+    turns = [(name, case, seed) for seed in range(max(seeds.values())) for name in names for case in NAMES]
+    turns = [(name, case, seed) for name, case, seed in turns if seed < seeds[name]]
+    found: Found = {}
+    for i, (name, case, seed) in enumerate(turns):
+        points = grid(settings_of(name, quick).parts)
+        reached = reach(name, case, seed, points, rounds, out / f"{NAME}.parts")
+        found.setdefault((name, case), []).append(reached)
+        if not i % len(NAMES):
+            continue  # the other case of the pair comes next
+        done = i + 1 == len(turns)
+        write(found, rounds, quick, None if done else f"{i + 1} of {len(turns)}", out)
+    print((out / f"{NAME}.md").read_text())
