@@ -243,7 +243,7 @@ def table(rows: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def write(found: Found, rounds: int, quick: bool, runs: str | None, out: Path) -> None:
-    """The figure, the JSON and the table of what has been trained; ``runs`` says how much of it, until it is all."""
+    """The figure, the JSON and the table of what has been trained; ``runs`` says how much that is, until all is."""
     rows = {
         f"{case}, {name}": [judged(reached, grid(settings_of(name, quick).parts)) for reached in replicates]
         for (name, case), replicates in found.items()
