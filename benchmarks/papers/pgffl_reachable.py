@@ -201,7 +201,7 @@ def draw(found: Found, out: Path) -> None:
             mean, spread = 100 * reached.test.mean(1), ff.metrics.gini(reached.test)
             edge, colour = frontier_of(mean, spread), style(seed)["color"]
             ax.plot(mean, spread, ".", color=colour, alpha=0.4, label=f"constant weights, partition {seed}")
-            ax.step(mean[edge], spread[edge], where="pre", color=colour, linewidth=0.8)
+            ax.step(mean[edge], spread[edge], where="post", color=colour, linewidth=0.8)
             drawn = ("FedAvg", "PG-FFL, as printed") if seed == 0 else (None, None)
             own = 100 * reached.pg_ffl.mean(), ff.metrics.gini(reached.pg_ffl)
             for mark, place, label in zip("os", ((mean[0], spread[0]), own), drawn):
