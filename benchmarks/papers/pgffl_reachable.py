@@ -268,15 +268,14 @@ def settings_of(name: str, quick: bool) -> Setting:
 
 
 def run(quick: bool, out: Path) -> None:
-    """Both models on both cases, the first partition first; the quick form has the softmax regression alone.
+    """Both models on both cases; the quick form has the softmax regression alone.
 
     What has been trained is written after every replicate, and not trained again.
     """
     rounds = 22 if quick else 60
     names = [*SETTINGS][:1] if quick else [*SETTINGS]
     seeds = {name: settings_of(name, quick).seeds for name in names}
-    turns = [(name, case, seed) for seed in range(max(seeds.values())) for name in names for case in NAMES]
-    turns = [(name, case, seed) for name, case, seed in turns if seed < seeds[name]]
+    turns = [(name, case, seed) for name in names for seed in range(seeds[name]) for case in NAMES]
     found: Found = {}
     for i, (name, case, seed) in enumerate(turns):
         points = grid(settings_of(name, quick).parts)
