@@ -34,6 +34,7 @@ from fedjax_fair.aggregators import (
     term,
 )
 from fedjax_fair.aggregators.iterate_averaging import average_iterates, averaged
+from fedjax_fair.aggregators.policy import Policy
 from fedjax_fair.aggregators.regret import Ledger, ledger
 from fedjax_fair.data import FederatedData, partition
 from fedjax_fair.engine import callbacks
@@ -55,9 +56,11 @@ from fedjax_fair.registry.contract import check_rule
 from fedjax_fair.results.compare import compare
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.contribution import contribution
+from fedjax_fair.results.policy_file import load_policy, save_policy
 from fedjax_fair.results.save import save
 from fedjax_fair.results.shares import Contribution
 from fedjax_fair.results.table import table
+from fedjax_fair.results.train_policy import train_policy
 from fedjax_fair.robustness import availability, defences, faults
 from fedjax_fair.selectors import cpow_d, excluding, pow_d, rpow_d, size_proportional, ucb_cs, uniform
 from fedjax_fair.types import (
@@ -93,6 +96,7 @@ __all__ = [
     "Memory",
     "Method",
     "Metric",
+    "Policy",
     "Prediction",
     "Report",
     "Selector",
@@ -143,6 +147,7 @@ __all__ = [
     "gifair",
     "ledger",
     "load_params",
+    "load_policy",
     "local_sgd",
     "loss_proportional",
     "loss_softmax",
@@ -166,6 +171,7 @@ __all__ = [
     "rpow_d",
     "run",
     "save",
+    "save_policy",
     "scaffold",
     "simulation",
     "size_proportional",
@@ -175,6 +181,7 @@ __all__ = [
     "table",
     "term",
     "tilted",
+    "train_policy",
     "ucb_cs",
     "uniform",
 ]

@@ -38,6 +38,12 @@ STUDIES = {
     "pgffl-fig3": Study("pgffl.fig3", "PG-FFL, Figure 3: its partitions", "1 min", "fashion_mnist"),
     "pgffl-fig4": Study("pgffl.fig4", "PG-FFL, Figure 4: Gini over rounds", "10 min", "fashion_mnist"),
     "pgffl-fig5": Study("pgffl.fig5", "PG-FFL, Figure 5: participation", "10 min", "fashion_mnist"),
+    "pgffl-reachable": Study(
+        "pgffl_reachable.run", "PG-FFL: what any constant weights reach", "15 min", "fashion_mnist"
+    ),
+    "pgffl-trained": Study(
+        "pgffl_trained.run", "PG-FFL's policy, trained on many federations", "30 min", "fashion_mnist"
+    ),
     "ucbcs-table1": Study("ucbcs_synthetic.table1", "UCB-CS, Table I: Jain of losses", "10 min", "none"),
     "ucbcs-fig1": Study("ucbcs_synthetic.fig1", "UCB-CS, Figure 1: global loss", "with table 1", "none"),
     "ucbcs-fig2": Study("ucbcs_synthetic.fig2", "UCB-CS, Figure 2: clients' losses", "with table 1", "none"),

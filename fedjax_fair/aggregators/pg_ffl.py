@@ -1,22 +1,17 @@
 """PG-FFL: aggregation weights from a policy that REINFORCE trains for fairness (Sun et al., 2022)."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
 
+from fedjax_fair.aggregators.policy import SKETCH, STATES, WEIGHTS, Network, Policy, features, mean_action
 from fedjax_fair.checks import check_range
 from fedjax_fair.metrics import gini
-from fedjax_fair.numerics.shuffle import GOLDEN, mix
 from fedjax_fair.numerics.solvers import as_floats, masked_mean, softmax
 from fedjax_fair.types import Aggregator, Key, Params, Report
-
-SKETCH = 61  # numbers per client that stand for its update
-PIECE = 128
-"""Rows of buckets, at most, that are summed first: a CPU's cores share pieces out, not one sum of all rows."""
 
 
 class PGFFLState(NamedTuple):
@@ -31,18 +26,6 @@ class PGFFLState(NamedTuple):
     sizes: Array  # f32[], training examples of all clients
 
 
-class Policy(nn.Module):
-    """Four dense layers on the features of ONE client, shared by all: the order of the clients means nothing."""
-
-    @nn.compact
-    def __call__(self, features: Array) -> Array:
-        """features f32[S, F] -> mean action f32[S]."""
-        hidden = features
-        for width in (128, 64, 32):
-            hidden = nn.tanh(nn.Dense(width, param_dtype=features.dtype)(hidden))
-        return nn.Dense(1, kernel_init=nn.initializers.zeros, param_dtype=features.dtype)(hidden)[:, 0]
-
-
 def pg_ffl(
     beta: float = 1e-3,
     discount: Array | float = 0.0,
@@ -50,6 +33,7 @@ def pg_ffl(
     g_min: Array | float = 1e-3,
     deterministic: bool = False,
     std: Array | float = 1.0,
+    policy: Policy | None = None,
 ) -> Aggregator:
     r"""Draw the weights from a Gaussian policy; reward it for accuracy that is high and evenly spread.
 
@@ -80,9 +64,13 @@ def pg_ffl(
       deterministic: evaluation mode.
       std: sigma, above 0: how far actions stray from their mean; 1 in the paper. Then the weights of five clients
         are .05 to .44 in a typical round, which costs accuracy where the clients' labels differ.
+      policy: one that :func:`train_policy` has trained, on federations like this one. It plays its mean action and
+        learns nothing; it reads ``updates`` only if that is its state. By default the policy learns while it
+        weighs.
 
     Raises:
-      ValueError: an argument outside its range; in ``simulation``, data without a validation split.
+      ValueError: an argument outside its range, a ``policy`` beside settings of learning; in ``simulation``, data
+        without a validation split.
 
     Differs from the paper in (it states neither the map to weights nor the size of the state):
       1. weights are the softmax of the Gaussian action; the policy's step is Adam's, not beta times the gradient;
@@ -103,20 +91,21 @@ def pg_ffl(
     check_range("std", std, 0, open_low=True)
     if baseline is not None:
         check_range("baseline", baseline, 0, 1, open_high=True)
-    policy, adam = Policy(), optax.adam(beta, eps=1e-5)  # eps: Adam would blow rounding up to full steps
+    if policy is not None:
+        _check_played(policy, beta=(beta, 1e-3), discount=(discount, 0.0), g_min=(g_min, 1e-3), std=(std, 1.0))
+        _check_played(policy, baseline=(baseline, None))
+        return playing(policy)
+    network, adam = Network(), optax.adam(beta, eps=1e-5)  # eps: Adam would blow rounding up to full steps
 
     def init(sizes: Array, key: Key | None = None) -> PGFFLState:
         key = jax.random.key(0) if key is None else key
         sizes = as_floats(sizes)
-        phi = policy.init(key, jnp.zeros((1, SKETCH + 3), sizes.dtype))
+        phi = network.init(key, jnp.zeros((1, SKETCH + 3), sizes.dtype))
         zero = jnp.zeros((), sizes.dtype)
         blank = jax.tree.map(jnp.zeros_like, phi)
         return PGFFLState(
             phi, adam.init(phi), blank, zero, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32), sizes.sum()
         )
-
-    def mean_action(phi: Params, s: Array) -> Array:
-        return jnp.asarray(policy.apply(phi, s))
 
     def learn(state: PGFFLState, report: Report) -> PGFFLState:
         """Credit this round's reward to the trace of earlier actions."""
@@ -167,38 +156,24 @@ def reward_of(accuracy: Array, active: Array, g_min: Array | float = 1e-3) -> Ar
     return jnp.where(defined, -mean * jnp.log(jnp.maximum(jnp.where(defined, spread, 1), g_min)), 0)
 
 
-def features(report: Report, all_examples: Array) -> Array:
-    """What the policy sees of each client: f32[S, SKETCH + 3]."""
-    seen = report.active
-    rows = sketch(report.updates)
-    scale = jnp.sqrt(masked_mean(jnp.square(rows).mean(1), seen))
-    rows = jnp.where(seen[:, None], rows / jnp.where(scale > 0, scale, 1), 0)
-    scalars = [jnp.where(seen, v, 0) for v in (report.loss, report.accuracy, report.n / all_examples)]
-    return jnp.concatenate([rows, jnp.stack(scalars, axis=1)], axis=1)
+def playing(policy: Policy) -> Aggregator:
+    """The rule that plays a policy's mean action; its state is the number of all training examples."""
+    see, _ = STATES[policy.state]
+
+    def init(sizes: Array, key: Key | None = None) -> Array:
+        return as_floats(sizes).sum()
+
+    def weigh(state: Array, report: Report, key: Key) -> tuple[Array, Array]:
+        del key
+        return WEIGHTS[policy.weights](mean_action(policy.params, see(report, state)), report.active), state
+
+    return Aggregator(init, weigh)
 
 
-def sketch(updates: Params) -> Array:
-    """Count sketch f[S, SKETCH] of leaves [S, ...], in their dtype.
-
-    A number's bucket is its place in its leaf mod SKETCH, its sign a hash of its place in the model. SKETCH is a
-    prime, or every weight of one unit of a layer 64 wide would share a bucket.
-    """
-    leaves = jax.tree.leaves(updates)
-    clients, total, signs = leaves[0].shape[0], 0, []
-    for leaf in leaves:
-        place = jnp.arange(leaf.size // clients, dtype=jnp.uint32) + jnp.uint32(total)
-        signs.append(1 - 2 * (mix(place * GOLDEN) >> 31).astype(leaf.dtype))
-        total += leaf.size // clients
-
-    def one(client: list[Array]) -> Array:
-        buckets = jnp.zeros((), client[0].dtype)
-        for leaf, sign in zip(client, signs):
-            rows = max(1, -(-leaf.size // SKETCH))
-            high = -(-rows // -(-rows // PIECE))  # pieces of one height
-            signed = jnp.pad(leaf.reshape(-1) * sign, (0, -leaf.size % (high * SKETCH)))
-            buckets = buckets + signed.reshape(-1, high, SKETCH).sum(1).sum(0)
-        return buckets
-
-    if jax.default_backend() == "cpu":  # of all at once a signed copy would go through memory
-        return jnp.asarray(jax.lax.map(one, leaves))
-    return jax.vmap(one)(leaves)
+def _check_played(policy: Policy, **settings: tuple[Any, float | None]) -> None:
+    """A trained policy, beside settings of learning that are left at their defaults: each with its own."""
+    if not isinstance(policy, Policy):
+        raise ValueError(f"policy must be what ff.train_policy returns, got {type(policy).__name__}")
+    for name, (value, usual) in settings.items():
+        if isinstance(value, Array) or value != usual:
+            raise ValueError(f"policy plays its mean action and learns nothing, so leave {name} out, got {value!r}")

@@ -11,7 +11,8 @@ from flax import traverse_util
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fedjax_fair as ff
-from fedjax_fair.aggregators.pg_ffl import SKETCH, features, reward_of, sketch
+from fedjax_fair.aggregators.pg_ffl import reward_of
+from fedjax_fair.aggregators.policy import SKETCH, features, sketch
 from fedjax_fair.metrics import gini
 
 KEY = jax.random.key(0)

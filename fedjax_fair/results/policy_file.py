@@ -1,0 +1,71 @@
+"""A trained policy as one file."""
+
+import io
+import json
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import traverse_util
+
+from fedjax_fair.aggregators.policy import STATES, WEIGHTS, Policy
+from fedjax_fair.checks import check_choice
+from fedjax_fair.engine.checkpoint import CheckpointError
+from fedjax_fair.engine.files import write_atomically
+
+
+def save_policy(policy: Policy, path: str | Path) -> Path:
+    """Write a policy to one ``.npz`` file, whole or not at all; :func:`load_policy` reads it, bit for bit.
+
+    Args:
+      policy: as :func:`train_policy` returned it.
+      path: the file; the folder that it lies in is made.
+
+    Returns:
+      the path.
+
+    Raises:
+      ValueError: ``policy`` is none, or its numbers are not finite.
+      CheckpointError: a ValueError; the file cannot be written.
+    """
+    if not isinstance(policy, Policy):
+        raise ValueError(f"policy must be what ff.train_policy returns, got {type(policy).__name__}")
+    arrays = {name: np.asarray(leaf) for name, leaf in traverse_util.flatten_dict(policy.params, sep="/").items()}
+    if not all(np.isfinite(leaf).all() for leaf in arrays.values()):
+        raise ValueError("policy must have finite parameters, got some that are not")
+    about = {"state": policy.state, "weights": policy.weights, "fedjax-fair": metadata.version("fedjax-fair")}
+    if policy.rewards is not None:
+        arrays["rewards"] = np.asarray(policy.rewards, np.float64)
+    buffer = io.BytesIO()
+    np.savez(buffer, **{"about": np.array(json.dumps(about)), **arrays})  # type: ignore[arg-type]
+    place = Path(path).expanduser()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(place, buffer.getvalue())
+    except OSError as error:
+        raise CheckpointError(f"policy {path} cannot be written: {error.strerror or error}") from error
+    return place
+
+
+def load_policy(path: str | Path) -> Policy:
+    """The policy that :func:`save_policy` wrote, for ``ff.pg_ffl(policy=...)``.
+
+    Raises:
+      CheckpointError: a ValueError; there is no such file, or it holds no policy.
+    """
+    try:
+        with np.load(io.BytesIO(Path(path).expanduser().read_bytes())) as kept:
+            arrays = {name: kept[name] for name in kept.files}
+        about = json.loads(str(arrays.pop("about")))
+        state = check_choice("state", about["state"], STATES)
+        weights = check_choice("weights", about["weights"], WEIGHTS)
+    except OSError as error:
+        raise CheckpointError(f"policy {path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"policy {path} cannot be read ({type(error).__name__}: {error})") from error
+    rewards = arrays.pop("rewards", None)
+    params = jax.tree.map(jnp.asarray, traverse_util.unflatten_dict(arrays, sep="/"))
+    return Policy(params, state, weights, rewards)
