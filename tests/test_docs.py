@@ -100,7 +100,8 @@ def test_a_page_of_the_guide_runs_from_top_to_bottom(page, tmp_path, monkeypatch
 
 
 LONGEST = 30
-PLAIN = [DOCS / f"{page}.md" for page in (*GUIDE, "index", "commands", "cluster")] + [DOCS.parent / "README.md"]
+WRITTEN = {"api", "reference"}  # by programs
+PLAIN = [DOCS.parent / "README.md", *(page for page in sorted(DOCS.glob("*.md")) if page.stem not in WRITTEN)]
 
 
 @pytest.mark.parametrize("page", PLAIN, ids=lambda page: page.name)
