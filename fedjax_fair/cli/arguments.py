@@ -12,6 +12,8 @@ from typing import Annotated, Any, Union
 
 import tyro
 
+from fedjax_fair.cli.short_help import HELP_ALL, short_help
+
 COMPLETION = "--tyro-print-completion"
 DEFAULT_RULES = ("fedavg", "fedavg:weighting=uniform", "qfedavg", "afl", "fedmaba", "aaggff_d")
 COMPARE = """Train several rules on the same replicates; print and keep their table and paired differences.
@@ -145,6 +147,10 @@ def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
         sys.exit()
     if COMPLETION in given:
         check_choice(COMPLETION.lstrip("-"), (*given, "nothing")[given.index(COMPLETION) + 1], ("bash", "zsh"))
+    if given[:1] and given[0] in classes and {"--help", "-h"} & {*given}:
+        print(short_help(given[0], classes[given[0]]))
+        sys.exit()
+    given = ["--help" if word == HELP_ALL else word for word in given]
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
@@ -192,18 +198,19 @@ def explain(given: list[str], defaults: dict[str, Any]) -> None:
             one = {"report": "folder", "reproduce": "study"}[command]
             raise ValueError(f"{command} takes one {one}, got {' '.join(uses[0][1])}")
         raise ValueError(f"{command} takes flags, or first a settings file that ends in .toml, got {stray!r}")
+    everything = HELP_ALL if command in ("run", "compare", "sweep") else "--help"
     for flag, words in uses[1:]:
         plain = flag.replace("_", "-")
         if plain not in known:
             near = difflib.get_close_matches(plain.lstrip("-"), [name.lstrip("-") for name in known], n=1)
-            hint = f"did you mean --{near[0]}?" if near else f"fedjax-fair {command} --help lists them all"
+            hint = f"did you mean --{near[0]}?" if near else f"fedjax-fair {command} {everything} lists them all"
             raise ValueError(f"{command} has no flag {flag}; {hint}")
         from_words(words, known[plain], flag)
 
 
 def flags(default: Any, prefix: str = "--") -> dict[str, Any]:
     """Every flag that sets a field of the dataclass instance ``default``, with the field's type."""
-    found: dict[str, Any] = {"--help": bool, "-h": bool}
+    found: dict[str, Any] = {"--help": bool, "-h": bool, HELP_ALL: bool}
     for field in dataclasses.fields(default):
         if field.name in ("names", "study", "folder"):  # positional
             continue

@@ -20,6 +20,7 @@ from fedjax_fair.cli.commands import main
 from fedjax_fair.cli.comparing import grid_of
 from fedjax_fair.cli.experiment import settings_class
 from fedjax_fair.cli.rule_syntax import parse_rule
+from fedjax_fair.cli.short_help import HELP_ALL
 
 SMALL = ["--clients", "6", "--cohort", "3", "--rounds", "4", "--eval-every", "2", "--synthetic.max-size", "80"]
 ALONE = ["--replicates", "1", "--no-references"]
@@ -141,10 +142,21 @@ def test_help_goes_to_standard_output(arguments, capsys):
 def test_the_flags_that_errors_name_are_those_of_the_help(capsys):
     experiment, _ = read_command(["compare"])
     with pytest.raises(SystemExit):
-        main(["compare", "--help"])
+        main(["compare", "--help-all"])
     assert set(re.findall("--[A-Za-z][A-Za-z0-9.-]*", capsys.readouterr().out)) - {"--fedjax-fair", "--resume"} == {
-        flag for flag in flags(experiment) if flag.startswith("--")
+        flag for flag in flags(experiment) if flag.startswith("--") and flag != HELP_ALL
     }
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "sweep"])
+def test_help_is_short_and_names_every_flag_that_is_no_rules(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    printed = capsys.readouterr().out
+    assert printed.count("\n") < 60
+    named = set(re.findall("--[A-Za-z][A-Za-z0-9.-]*", printed))
+    general = {flag for flag in flags(read_command([command])[0]) if re.fullmatch("--(?!no-)[a-z-]+", flag)}
+    assert general - {"--help"} <= named
 
 
 def test_completion_goes_to_standard_output(capsys):

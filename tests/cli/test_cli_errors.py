@@ -229,8 +229,8 @@ def test_an_unwritable_default_folder_is_one_sentence(tmp_path, monkeypatch, cap
 UNREADABLE = {
     "compare --datset synthetic": "compare has no flag --datset; did you mean --dataset?",
     "compare --fedmaba.alfa .3": "compare has no flag --fedmaba.alfa; did you mean --fedmaba.alpha?",
-    "compare --bogus 3": "compare has no flag --bogus; fedjax-fair compare --help lists them all",
-    "run --algorithms fedavg": "run has no flag --algorithms; fedjax-fair run --help lists them all",
+    "compare --bogus 3": "compare has no flag --bogus; fedjax-fair compare --help-all lists them all",
+    "run --algorithms fedavg": "run has no flag --algorithms; fedjax-fair run --help-all lists them all",
     "compare --rounds abc": "--rounds must be a whole number, got 'abc'",
     "compare --rounds=3.5": "--rounds must be a whole number, got '3.5'",
     "compare --rounds": "--rounds takes one value, got nothing",
