@@ -104,6 +104,14 @@ def test_the_folder_and_its_page_have_them_all(history, tmp_path):
         assert f"<th>{heading}</th>" in page
 
 
+def test_a_metric_behind_the_first_may_be_called_accuracy(data, tmp_path):
+    several = {"auroc": ff.losses.auroc, "accuracy": ff.losses.binary_accuracy}
+    history = ff.run(build(data, several), 0, rounds=1)[1]
+    page = report(ff.save(tmp_path / "out", {"fedavg": history})).read_text()
+    worst = page.partition("The worst served clients")[2].partition("</tr>")[0]
+    assert "<th>client</th><th>auroc by fedavg</th><th>accuracy by fedavg</th>" in worst
+
+
 def test_personal_models_are_judged_by_all(data):
     sim = build(data, SEVERAL, aggregator=ff.ditto(), evaluate=("test", "test@personal"), eval_batch=5)
     history = ff.run(sim, 0, rounds=2)[1]
