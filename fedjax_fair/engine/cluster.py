@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from fedjax_fair.checks import check_count
+from fedjax_fair.checks import check_count, said
 from fedjax_fair.registry.plugins import OWN
 
 SETTINGS: dict[str, Callable[[Any], Any]] = {
@@ -78,13 +78,22 @@ def on_cluster(
 
 
 def _pickled(shared: Any) -> bytes:
-    """With the code of a user's files, which other processes do not find by the names that they have here."""
+    """With the code of a user's files, which other processes do not find by the names that they have here.
+
+    Raises:
+      ValueError: something of it exists in this process only.
+    """
     import cloudpickle
 
     for name, module in [*sys.modules.items()]:
         if name.startswith(OWN):
             cloudpickle.register_pickle_by_value(module)
-    pickled: bytes = cloudpickle.dumps(shared)
+    try:
+        pickled: bytes = cloudpickle.dumps(shared)
+    except Exception as error:  # whatever a user's objects raise
+        raise ValueError(
+            f"workers must be sent the whole call, of which something cannot be: {said(error)}"
+        ) from error
     return pickled
 
 

@@ -149,6 +149,19 @@ def test_what_fails_there_is_raised_here(scheduler):
         ff.sweep(build, {"q": [0.1]}, rounds=1, scheduler=scheduler, progress=False)
 
 
+def test_what_cannot_be_sent_is_one_sentence(scheduler):
+    lock = threading.Lock()
+
+    def build(q):
+        with lock:
+            return of(ff.qfedavg(q=q, lipschitz=20.0), federation(0))
+
+    with pytest.raises(
+        ValueError, match="workers must be sent the whole call, of which something cannot be: TypeError"
+    ):
+        ff.sweep(build, {"q": [0.1]}, rounds=1, scheduler=scheduler, progress=False)
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
