@@ -143,6 +143,7 @@ REFUSED = {
     "metric must hold at least one metric by name, such as ff.losses.accuracy, got none": {},
     "metric must have words without a slash as names, none of round": {"loss": ff.losses.f1},
     "got 3": {3: ff.losses.f1},
+    "got 'clients'": {"clients": ff.losses.f1},  # a column of the groups' table
     "metric must be a function of outputs and labels, got 'auroc' for 'area'": {"area": "auroc"},
     "metric's unit must be a text, got 3": {"a": ff.Metric(ff.losses.f1, unit=3)},
     "metric must fit the model and the labels: perplexity needs logits": {

@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+import warnings
 
 import numpy as np
 import optax
@@ -78,6 +79,14 @@ def test_runs_with_more_metrics_or_groups_than_others_share_a_folder(history, tm
     assert table["failed_mean"].tolist() == [0, 0]
     assert table["downloads_mean"].tolist() == [history.downloads.mean()] * 2
     main(["report", str(place)])
+
+
+def test_a_run_that_was_stopped_before_its_first_round_cost_nothing(history):
+    none = {field: getattr(history, field)[:0] for field in ("ids", "coef", "active", "downloads", "evaluations")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        measures = ff.results.table.summarize([history._replace(**none)])
+    assert [*measures["downloads"], *measures["evaluations"]] == [0, 0]
 
 
 def test_a_history_is_a_table_by_client_from_the_worst_served(history):
