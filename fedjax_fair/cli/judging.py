@@ -35,8 +35,12 @@ def loss_of(experiment: Experiment, data: FederatedData) -> Any:
     """The loss; by default of what the labels are.
 
     Raises:
-      ValueError: one of classes, for labels that are none.
+      ValueError: one of classes, for labels that are none; a regression of classes that have names.
     """
+    words = None if data.names is None else data.names.labels
+    if is_regression(experiment) and words:  # class 3 may be called 90
+        few = ", ".join(words[:3])
+        raise ValueError(f"labels must be numbers for a regression, got {len(words)} classes, such as {few}")
     if (mine := own(experiment.loss, "loss")) is not None:
         return mine
     name, got = experiment.loss, f"{data.y.dtype}{list(data.y.shape)}"

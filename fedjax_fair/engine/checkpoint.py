@@ -132,7 +132,7 @@ def keeper(folder: str | Path, about: Mapping[str, Any]) -> Keeper:
     import orbax.checkpoint as ocp
 
     logging.getLogger("absl").setLevel(logging.ERROR)  # a line for every save
-    place = Path(folder).expanduser().absolute()
+    place = place_of(folder)
     options = ocp.CheckpointManagerOptions(max_to_keep=KEPT, create=True, enable_async_checkpointing=False)
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -140,6 +140,11 @@ def keeper(folder: str | Path, about: Mapping[str, Any]) -> Keeper:
     except OSError as error:
         raise CheckpointError(f"checkpoint {folder} cannot be written: {error.strerror or error}") from error
     return Keeper(place, manager, dict(about))
+
+
+def place_of(folder: str | Path) -> Path:
+    """The same place for every process that opens it, wherever that was started."""
+    return Path(folder).expanduser().absolute()
 
 
 def describe(sim: Simulation, start: SimState, settings: Mapping[str, Any]) -> dict[str, Any]:

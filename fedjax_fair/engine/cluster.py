@@ -2,12 +2,22 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
-from fedjax_fair.checks import check_count
+from fedjax_fair.checks import check_count, said
+from fedjax_fair.registry.plugins import OWN
+
+SETTINGS: dict[str, Callable[[Any], Any]] = {
+    "jax_enable_x64": jax.enable_x64,
+    "jax_default_matmul_precision": jax.default_matmul_precision,
+    "jax_default_prng_impl": jax.default_prng_impl,
+    "jax_threefry_partitionable": jax.threefry_partitionable,
+}
+"""Of JAX, on which a result depends, and what sets them for a while."""
 
 
 class Cluster(NamedTuple):
@@ -47,14 +57,13 @@ def on_cluster(
 ) -> list[Any]:
     """``work(shared, i)`` for every i of ``rounds``, in their order.
 
-    ``work`` is a function of a module, and gets ``shared`` pickled, once for all. A piece whose process dies is
-    given to another. ``advance`` is told a piece's ``rounds`` when it is done.
+    ``work`` is a function of a module, and gets ``(shared, settings)`` pickled, once for all: what it has laid out
+    under other settings of JAX is not the same. A piece whose process dies is given to another. ``advance`` is told
+    a piece's ``rounds`` when it is done.
     """
-    import cloudpickle
-
     dask = _dask()
-    pickled = cloudpickle.dumps(shared)
-    settings = (jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision)  # type: ignore[attr-defined]
+    settings = {name: getattr(jax.config, name) for name in SETTINGS}
+    pickled = _pickled((shared, settings))
     with _client(cluster) as client:
         there = client.scatter([pickled], broadcast=True, hash=False)[0]
         futures = [client.submit(_do, work, there, i, settings, pure=False) for i in range(len(rounds))]
@@ -68,10 +77,31 @@ def on_cluster(
     return found
 
 
-def _do(work: Callable[[bytes, int], Any], shared: bytes, i: int, settings: tuple[bool, str | None]) -> Any:
+def _pickled(shared: Any) -> bytes:
+    """With the code of a user's files, which other processes do not find by the names that they have here.
+
+    Raises:
+      ValueError: something of it exists in this process only.
+    """
+    import cloudpickle
+
+    for name, module in [*sys.modules.items()]:
+        if name.startswith(OWN):
+            cloudpickle.register_pickle_by_value(module)
+    try:
+        pickled: bytes = cloudpickle.dumps(shared)
+    except Exception as error:  # whatever a user's objects raise
+        raise ValueError(
+            f"workers must be sent the whole call, of which something cannot be: {said(error)}"
+        ) from error
+    return pickled
+
+
+def _do(work: Callable[[bytes, int], Any], shared: bytes, i: int, settings: Mapping[str, Any]) -> Any:
     """One piece, computed as the process that asks for it would."""
-    x64, precision = settings
-    with jax.enable_x64(x64), jax.default_matmul_precision(precision):
+    with contextlib.ExitStack() as stack:
+        for name, as_here in SETTINGS.items():
+            stack.enter_context(as_here(settings[name]))
         return work(shared, i)
 
 

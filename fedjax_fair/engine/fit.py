@@ -113,7 +113,11 @@ def _check_scores(argument: str, given: PerExample, outputs: jax.ShapeDtypeStruc
 
 def check_labels(loss: PerExample, tried: Tried, y: np.ndarray) -> None:
     """Labels that the loss has no output for, or that lie outside what it is made for."""
-    lowest, highest = tried.lowest, tried.highest
+    lowest, highest, weights = tried.lowest, tried.highest, getattr(loss, "weights", None)
+    if weights is not None and highest >= len(weights):
+        raise ValueError(
+            f"labels must be below the {len(weights)} weights of ff.losses.weighted, got label {highest}"
+        )
     if tells_two(loss, tried) and not (lowest >= 0 and highest <= 1):
         raise ValueError(
             f"labels must be 0 or 1 for a binary cross-entropy of one logit each, got {lowest:g} to {highest:g}: "

@@ -12,7 +12,7 @@ from fedjax_fair.models.client_metrics import Whole
 from fedjax_fair.models.metric import as_metric
 from fedjax_fair.types import Evaluation
 
-RESERVED = ("round", "split", "client", "rounds", "examples", "loss", "failed", "group", "judged")
+RESERVED = ("round", "split", "client", "clients", "rounds", "examples", "loss", "failed", "group", "judged")
 """Columns of the history's tables, and what they are of."""
 
 

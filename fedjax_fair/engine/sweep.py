@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from fedjax_fair.checks import check_count, check_truth
 from fedjax_fair.data.alike import equal
 from fedjax_fair.engine import watch
-from fedjax_fair.engine.checkpoint import Keeper
+from fedjax_fair.engine.checkpoint import Keeper, place_of
 from fedjax_fair.engine.cluster import cluster_of, on_cluster
 from fedjax_fair.engine.devices import as_mesh
 from fedjax_fair.engine.grid import (
@@ -124,17 +124,17 @@ def sweep(
     if cluster is not None and mesh is not None:
         raise ValueError("devices share out runs within a process, workers and scheduler among several, got both")
     axes = {name: values_of(name, values) for name, values in grid.items()}
-    course = Course(rounds, gap, chunk, every or 1, checkpoint, eval_first)
+    folder = None if checkpoint is None else place_of(checkpoint)
+    course = Course(rounds, gap, chunk, every or 1, folder, eval_first)
     check_names(build, axes)
     _check_build(build, axes, floats_of(axes), mesh)
     for static, _ in groups(points_of(axes), floats_of(axes)):
         check_data(build, static, floats_of(axes))
 
     programs = programs_of(build, axes, keys, side_by_side, mesh, apart=cluster is not None)
-    keepers = [course.keeper(*placed) for placed in zip(programs, _places(checkpoint, programs))]
+    keepers = [course.keeper(*placed) for placed in zip(programs, _places(folder, programs))]
     runs = [rounds * len(program.owners) for program in programs]
-    kept = checkpoint is not None and cluster is None
-    with asked_to_stop(kept) as stop, bar(progress, sum(runs)) as advance:
+    with asked_to_stop(folder is not None and cluster is None) as stop, bar(progress, sum(runs)) as advance:
         if cluster is None:
             found = [_play(program, keeper, course, stop, advance) for program, keeper in zip(programs, keepers)]
         else:
@@ -151,7 +151,7 @@ class Course(NamedTuple):
     """Rounds between evaluations."""
     chunk: int | None
     every: int
-    checkpoint: str | Path | None
+    checkpoint: Path | None
     eval_first: bool
 
     def keeper(self, program: Program, place: Path | None) -> Keeper | None:
@@ -185,7 +185,7 @@ def play_program(shared: bytes, i: int) -> tuple[list[History], list[bool]]:
 
 @lru_cache(maxsize=1)  # what is laid out once compiles each program once, however many seeds come
 def _laid(shared: bytes) -> tuple[list[Program], list[Path | None], Course]:
-    build, axes, (bits, impl), side_by_side, course = pickle.loads(shared)
+    (build, axes, (bits, impl), side_by_side, course), _ = pickle.loads(shared)
     keys = jax.random.wrap_key_data(bits, impl=impl)
     programs = programs_of(build, axes, keys, side_by_side, None, apart=True)
     return programs, _places(course.checkpoint, programs), course
@@ -230,13 +230,13 @@ def _check_build(build: Build, axes: Mapping[str, list[Any]], swept: Sequence[st
             )
 
 
-def _places(checkpoint: str | Path | None, programs: Sequence[Program]) -> list[Path | None]:
+def _places(checkpoint: Path | None, programs: Sequence[Program]) -> list[Path | None]:
     """A folder per program, whose name does not depend on the others but where two are called alike."""
     if checkpoint is None:
         return [None] * len(programs)
     names = [re.sub(r"[^\w.,=@-]+", "_", program.name) for program in programs]
     short = [f"{name[:80]}-{sha256(name.encode()).hexdigest()[:8]}" if len(name) > 80 else name for name in names]
-    return [Path(checkpoint) / name for name in numbered(short)]
+    return [checkpoint / name for name in numbered(short)]
 
 
 def _keys(seeds: int | Sequence[Any]) -> Any:

@@ -59,7 +59,7 @@ def weighted(loss: PerExample, weights: Sequence[float]) -> PerExample:
 
     Raises:
       ValueError: weights that are no finite numbers from 0, all of them 0, or something that is no function; when
-        it is called, labels that are no classes.
+        it is called, labels that are no classes; in ``ff.simulation``, a label for which there is no weight.
     """
     if not callable(loss):
         raise ValueError(f"weighted takes a loss, a function of outputs and labels, got {loss!r}")
@@ -79,7 +79,7 @@ def weighted(loss: PerExample, weights: Sequence[float]) -> PerExample:
         values = loss(outputs, y)
         return values * jnp.asarray(factors, values.dtype).at[y].get(mode="fill", fill_value=jnp.nan)
 
-    weighed.made_of = loss  # type: ignore[attr-defined]
+    weighed.made_of, weighed.weights = loss, factors  # type: ignore[attr-defined]
     return weighed
 
 

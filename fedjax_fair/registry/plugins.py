@@ -17,6 +17,9 @@ from fedjax_fair.metrics.kind import Metric
 NAMED = re.compile(r"(?P<place>[^:@=,]+\.py|[A-Za-z_][\w.]*):(?P<rule>[A-Za-z_]\w*)(?=$|[:@])")
 """``file.py:rule`` or ``package.module:rule``, at the start of an entry of ``--algorithms``."""
 
+OWN = "own rule "
+"""What the names of modules begin with that are read from a file: nobody can import them by these."""
+
 
 def own_factory(name: str, kind: str = "rule") -> Callable[..., Any]:
     """The factory that ``file.py:rule`` or ``package.module:rule`` names; modules are looked for here, too.
@@ -82,7 +85,7 @@ def _from_file(path: Path, kind: str) -> Any:
 
 @functools.cache  # once per version of the file, outside of any tracing, however often a sweep builds the rule
 def _executed(path: Path, changed: int) -> Any:
-    spec = importlib.util.spec_from_file_location(f"own rule {path.stem}", path)
+    spec = importlib.util.spec_from_file_location(f"{OWN}{path.stem}", path)
     assert spec is not None  # a file that ends in .py
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -10,6 +10,7 @@ import numpy as np
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.alike import Alike, alike
+from fedjax_fair.engine.checkpoint import place_of
 from fedjax_fair.engine.cluster import Cluster
 from fedjax_fair.engine.grid import Point, points_of
 from fedjax_fair.engine.joining import Run, alone, runs_of
@@ -100,7 +101,8 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
     check_choice("choose", asked.choose, CRITERIA)
     grids = grids_of(rules, build, asked.tune or {})
     tuned = {rule: grid for rule, grid in grids.items() if grid}
-    asked = asked._replace(baseline=baseline, tune=tuned)
+    folder = None if asked.checkpoint is None else place_of(asked.checkpoint)
+    asked = asked._replace(baseline=baseline, tune=tuned, checkpoint=folder)
     datas = draw(asked.federation, asked.replicates)
     if isinstance(asked.federation, FederatedData):
         datas = datas * asked.replicates
@@ -121,7 +123,7 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
         asked.last,
         _threads(asked.threads, made),
         asked.side_by_side,
-        None if asked.checkpoint is None else Path(asked.checkpoint),
+        folder,
         asked.every,
         chunk,
         asked.progress,
@@ -150,7 +152,7 @@ def play_task(shared: bytes, i: int) -> Any:
 def _tasks(shared: bytes) -> list[Task]:
     import pickle
 
-    asked, point = pickle.loads(shared)
+    (asked, point), _ = pickle.loads(shared)
     laid = plan(asked, begun=True)
     return [task for work in (laid.works if point is None else [laid.references(point)]) for task in work.tasks]
 

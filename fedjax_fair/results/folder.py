@@ -5,7 +5,7 @@ import csv
 import itertools
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -81,19 +81,19 @@ def write(
     }
     alike, metric = identical(runs), one_metric([history for of in runs.values() for history in of])
     kind = {} if metric == ACCURACY else {"metric": metric._asdict()}
-    kinds = next(iter(runs.values()))[0].further
-    kind |= {} if kinds is None else {"further": {name: of._asdict() for name, of in kinds.items()}}
+    kinds = _of_all(history.further or {} for of in runs.values() for history in of)
+    kind |= {"further": {name: of._asdict() for name, of in kinds.items()}} if kinds else {}
     found = {**about, "rules": rules, **kind, **({"identical": alike} if alike else {})}
     if comparison is not None:
         found["comparison"] = comparison.to_json()
         write_atomically(folder / "comparison.txt", comparison.table() + "\n")
     write_atomically(folder / "summary.json", to_json(found))
 
-    rows = [["rule", *(f"{key}_{s}" for key in next(iter(summaries.values())) for s in ("mean", "std"))]]
+    keys = _of_all(dict.fromkeys(measures) for measures in summaries.values())
+    rows = [["rule", *(f"{key}_{s}" for key in keys for s in ("mean", "std"))]]
     for rule, measures in summaries.items():
-        rows.append([rule, *(f"{v:.6g}" for values in measures.values() for v in (_mean(values), _std(values)))])
-    text = _csv(rows)
-    write_atomically(folder / "summary.csv", text)
+        rows.append([rule, *(f"{of(measures[key]):.6g}" for key in keys for of in (_mean, _std))])
+    write_atomically(folder / "summary.csv", _csv(rows))
 
     arrays = {} if clients is None else {"honest": clients}
     names = {history.clients for histories in runs.values() for history in histories}
@@ -106,13 +106,19 @@ def write(
         arrays[f"{rule}/rounds"] = histories[0].rounds
         for field in ("accuracy", "loss", "ids", "coef", "active"):
             arrays[f"{rule}/{field}"] = np.stack([getattr(history, field) for history in histories])
-        for name in kinds or ():
+        for name in kinds:
             arrays[f"{rule}/measures/{name}"] = np.stack([history.measures[name] for history in histories])
         first = next(iter(histories[0].scores))
         arrays[f"{rule}/judged"] = np.stack([judged(history, first) for history in histories])
     buffer = BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     write_atomically(folder / "history.npz", buffer.getvalue())
+
+
+def _of_all(found: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """What all of them hold alike: runs may be of several metrics, or of groups, and others not."""
+    first, *others = found
+    return {key: of for key, of in first.items() if all(key in other and other[key] == of for other in others)}
 
 
 def _mean(values: np.ndarray) -> float:

@@ -7,6 +7,7 @@ import numpy as np
 
 from fedjax_fair.metrics.groups import group_means
 from fedjax_fair.metrics.kind import Metric
+from fedjax_fair.results.stored import rules_of
 from fedjax_fair.results.table import digits_of
 
 SHOWN = 10
@@ -20,7 +21,7 @@ def worst_served(arrays: Mapping[str, np.ndarray], metric: Metric, further: Mapp
     """
     if "clients" not in arrays:
         return ""
-    rules = [name.removesuffix("/accuracy") for name in arrays if name.endswith("/accuracy")]
+    rules = rules_of(arrays)
     kinds = {"accuracy": metric} | {f"measures/{name}": kind for name, kind in further.items()}
     served = {
         (kind, rule): kind.scale * arrays[f"{rule}/{place}"][:, -1].mean(0)
@@ -44,24 +45,34 @@ def worst_served(arrays: Mapping[str, np.ndarray], metric: Metric, further: Mapp
 
 
 def by_group(arrays: Mapping[str, np.ndarray], metric: Metric) -> str:
-    """The section with a row per group of clients: the mean over its clients, by rule; empty without groups."""
+    """The section with a row per group of clients: the mean over its clients, by rule; empty without groups.
+
+    As the table has them: of those to judge by, such as the honest, who have examples; none where one failed.
+    """
     if "groups" not in arrays:
         return ""
-    names, groups = np.unique(arrays["groups"], return_counts=True), arrays["groups"].tolist()
-    rules = [name.removesuffix("/accuracy") for name in arrays if name.endswith("/accuracy")]
-    served = [group_means(metric.scale * arrays[f"{rule}/accuracy"][:, -1].mean(0), groups) for rule in rules]
+    who = arrays.get("honest", np.ones(len(arrays["groups"]), bool))
+    names, counts = np.unique(arrays["groups"][who], return_counts=True)
+    served = {rule: _of_groups(rule, arrays, who) for rule in rules_of(arrays)}
     rows = [
         f"<td>{escape(str(name))}</td><td>{count}</td>"
-        + "".join(f"<td>{_cell(means[str(name)], metric)}</td>" for means in served)
-        for name, count in zip(*names)
+        + "".join(f"<td>{_cell(metric.scale * means[k], metric)}</td>" for means in served.values())
+        for k, (name, count) in enumerate(zip(names, counts))
     ]
-    heads = ["group", "clients", *(f"{metric.name} by {rule}" for rule in rules)]
+    heads = ["group", "clients", *(f"{metric.name} by {rule}" for rule in served)]
     head = "".join(f"<th>{escape(text)}</th>" for text in heads)
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return (
         f'<h2>Groups of clients</h2><div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
         "</table></div><p>At the last evaluation, mean over the group's clients and over the runs.</p>"
     )
+
+
+def _of_groups(rule: str, arrays: Mapping[str, np.ndarray], who: np.ndarray) -> np.ndarray:
+    """f[groups]: the means over the groups' clients, sorted by name, mean over the runs."""
+    groups = arrays["groups"][who].tolist()
+    runs = zip(*(arrays[f"{rule}/{field}"][:, -1, who] for field in ("accuracy", "judged")))
+    return np.mean([[*group_means(accuracy, groups, judged).values()] for accuracy, judged in runs], 0)
 
 
 def _cell(value: float, metric: Metric) -> str:

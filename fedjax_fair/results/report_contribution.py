@@ -10,6 +10,7 @@ import numpy as np
 from fedjax_fair import plot
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.results.shares import Contribution, shown, titles
+from fedjax_fair.results.stored import rules_of
 from fedjax_fair.results.table import digits_of
 
 
@@ -23,11 +24,7 @@ def by_client(found: Contribution | None, arrays: Mapping[str, np.ndarray], metr
     """
     if found is None:
         return ""
-    served = {
-        name.removesuffix("/accuracy"): metric.scale * of[:, -1].mean(0)
-        for name, of in arrays.items()
-        if name.endswith("/accuracy")
-    }
+    served = {rule: metric.scale * arrays[f"{rule}/accuracy"][:, -1].mean(0) for rule in rules_of(arrays)}
     clients, results = len(found.order()), len(next(iter(served.values())))
     if clients != results:
         raise ValueError(f"contribution.json is of {clients} clients, and the results are of {results}")

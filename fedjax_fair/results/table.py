@@ -74,8 +74,8 @@ def summarize(
                 of[i] = np.nan if ended[i].lost and key in metrics.SUMMARY else value
     counts: dict[str, list[float]] = {
         "left_out": [(~history.active).sum() for history in histories],
-        "downloads": [history.downloads.mean() for history in histories],  # a round
-        "evaluations": [history.evaluations.mean() for history in histories],
+        "downloads": [history.downloads.sum() / max(1, len(history.ids)) for history in histories],  # a round
+        "evaluations": [history.evaluations.sum() / max(1, len(history.ids)) for history in histories],
         "failed": [o.failed for o in ended],
     }
     if histories[0].groups is not None:

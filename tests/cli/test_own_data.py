@@ -300,6 +300,7 @@ WRONG = {
         "--data own.py:fixed --metric rmse",
         r"metric must fit the model and the labels: rmse needs an output for every target, got \[2, 2\] and \[2\]",
     ),
+    "names as numbers": ("--data images --regression", "labels must be numbers for a regression, got 2 classes, "),
     "words as numbers": ("--data t.csv --client who --label ill --regression", "label must be numbers for a regr"),
     "a label twice": ("--data t.csv --client who --label ill ill", "label must name a column once, got 'ill'"),
     "numbers and classes": (

@@ -88,6 +88,25 @@ def test_the_folder_and_its_page_have_them(history, tmp_path):
     assert "<td>Switzerland</td><td>2</td>" in page
 
 
+def row_of(page, group):
+    return page.partition(f"<td>{group}</td>")[2].partition("</tr>")[0]
+
+
+def test_the_page_judges_by_the_clients_that_the_table_judges_by(history, tmp_path):
+    place = ff.save(tmp_path / "out", {"fedavg": history}, clients=np.array([False, True, True]))
+    bern = 100 * history.accuracy[-1][1]
+    assert row_of(report(place).read_text(), "Switzerland") == f"<td>1</td><td>{bern:.1f}</td>"
+
+
+def test_the_page_has_no_mean_of_a_group_with_a_client_that_failed(history, tmp_path):
+    test = history.scores["test"]
+    broken = [np.where(np.arange(3) == 0, np.nan, of) for of in (test.accuracy, test.loss)]
+    failed = history._replace(scores={"test": test._replace(accuracy=broken[0], loss=broken[1])})
+    page = report(ff.save(tmp_path / "out", {"fedavg": [history, failed]})).read_text()
+    assert row_of(page, "Switzerland") == "<td>2</td><td>–</td>"
+    assert row_of(page, "France") == f"<td>1</td><td>{100 * history.accuracy[-1][2]:.1f}</td>"
+
+
 def test_the_worst_group_of_an_error_is_the_one_with_the_highest():
     assert worst_group({"a": 1.0, "b": 3.0}, higher_is_better=False) == (3.0, 2.0)
     assert np.isnan(worst_group({"a": np.nan})).all()

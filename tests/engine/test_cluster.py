@@ -1,17 +1,23 @@
 """Runs shared out among processes: the same results as in one, whoever dies."""
 
 import os
+import pickle
 import signal
+import sys
 import threading
 import time
 
 import chex
 import distributed
+import jax
+import numpy as np
 import optax
 import psutil
 import pytest
 
 import fedjax_fair as ff
+from fedjax_fair.engine import cluster
+from fedjax_fair.registry.plugins import own_factory
 
 GRID = {"selector": ["uniform", "pow_d"], "q": [0.1, 1.0]}
 
@@ -83,6 +89,56 @@ def test_a_cluster_that_runs_already_plays_comparisons_and_sweeps(here, schedule
     chex.assert_trees_all_equal(alone.histories, found.histories)
 
 
+def test_pieces_are_computed_under_the_settings_of_jax_that_are_here(scheduler):
+    """Also by a worker that has laid out the same sweep under others before."""
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    small = {"rounds": 1, "progress": False}
+
+    def build(q):
+        data = ff.FederatedData.from_arrays(x, x[:, 0], client_id=np.repeat([0, 1, 2], 10))
+        local = ff.local_sgd(optax.sgd(0.05), steps=1, batch_size=5)
+        rule = ff.qfedavg(q=q, lipschitz=20.0)
+        net = ff.models.logistic_regression(classes=1)
+        return ff.simulation(net, data, aggregator=rule, trainer=local, loss=ff.losses.squared_error)
+
+    ff.sweep(build, {"q": [0.1]}, scheduler=scheduler, **small)
+    with jax.enable_x64(True):
+        alone, found = (ff.sweep(build, {"q": [0.1]}, **small, **far) for far in ({}, {"scheduler": scheduler}))
+    assert found.histories[0][0].loss.dtype == np.float64
+    chex.assert_trees_all_equal(alone.histories, found.histories)
+    asked = {"federation": federation(0), "replicates": 2, "references": False, **small}
+    with jax.default_prng_impl("rbg"):
+        alone, found = (
+            ff.compare({"fedavg": ff.fedavg()}, of, **asked, **far) for far in ({}, {"scheduler": scheduler})
+        )
+    chex.assert_trees_all_equal(alone.runs, found.runs)
+
+
+def test_a_relative_checkpoint_is_where_it_was_named(scheduler, tmp_path, monkeypatch):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    monkeypatch.chdir(here)
+
+    def build(q):
+        if threading.current_thread() is not threading.main_thread():
+            os.chdir(there)
+        return of(ff.qfedavg(q=q, lipschitz=20.0), federation(0))
+
+    ff.sweep(build, {"q": [0.1]}, rounds=1, scheduler=scheduler, checkpoint="kept", progress=False)
+    assert [*here.glob("kept/*/1")]
+    assert not [*there.iterdir()]
+
+
+def test_what_a_file_of_the_users_holds_is_sent_along(tmp_path, monkeypatch):
+    """No process can import it by the name that it has here."""
+    (tmp_path / "sent.py").write_text("def half(y):\n    return share * y\n\nshare = 0.5\n")
+    half = own_factory(f"{tmp_path / 'sent.py'}:half", "loss")
+    pickled = cluster._pickled({"loss": half})
+    monkeypatch.delitem(sys.modules, half.__module__)
+    assert pickle.loads(pickled)["loss"](3.0) == 1.5
+
+
 def test_what_fails_there_is_raised_here(scheduler):
     def build(q):
         if threading.current_thread() is not threading.main_thread():
@@ -90,6 +146,19 @@ def test_what_fails_there_is_raised_here(scheduler):
         return of(ff.qfedavg(q=q, lipschitz=20.0), federation(0))
 
     with pytest.raises(ValueError, match="no room on the cluster"):
+        ff.sweep(build, {"q": [0.1]}, rounds=1, scheduler=scheduler, progress=False)
+
+
+def test_what_cannot_be_sent_is_one_sentence(scheduler):
+    lock = threading.Lock()
+
+    def build(q):
+        with lock:
+            return of(ff.qfedavg(q=q, lipschitz=20.0), federation(0))
+
+    with pytest.raises(
+        ValueError, match="workers must be sent the whole call, of which something cannot be: TypeError"
+    ):
         ff.sweep(build, {"q": [0.1]}, rounds=1, scheduler=scheduler, progress=False)
 
 

@@ -104,6 +104,14 @@ def test_the_folder_and_its_page_have_them_all(history, tmp_path):
         assert f"<th>{heading}</th>" in page
 
 
+def test_a_metric_behind_the_first_may_be_called_accuracy(data, tmp_path):
+    several = {"auroc": ff.losses.auroc, "accuracy": ff.losses.binary_accuracy}
+    history = ff.run(build(data, several), 0, rounds=1)[1]
+    page = report(ff.save(tmp_path / "out", {"fedavg": history})).read_text()
+    worst = page.partition("The worst served clients")[2].partition("</tr>")[0]
+    assert "<th>client</th><th>auroc by fedavg</th><th>accuracy by fedavg</th>" in worst
+
+
 def test_personal_models_are_judged_by_all(data):
     sim = build(data, SEVERAL, aggregator=ff.ditto(), evaluate=("test", "test@personal"), eval_batch=5)
     history = ff.run(sim, 0, rounds=2)[1]
@@ -135,6 +143,7 @@ REFUSED = {
     "metric must hold at least one metric by name, such as ff.losses.accuracy, got none": {},
     "metric must have words without a slash as names, none of round": {"loss": ff.losses.f1},
     "got 3": {3: ff.losses.f1},
+    "got 'clients'": {"clients": ff.losses.f1},  # a column of the groups' table
     "metric must be a function of outputs and labels, got 'auroc' for 'area'": {"area": "auroc"},
     "metric's unit must be a text, got 3": {"a": ff.Metric(ff.losses.f1, unit=3)},
     "metric must fit the model and the labels: perplexity needs logits": {

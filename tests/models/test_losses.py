@@ -158,6 +158,9 @@ REFUSED = {
     "weights must be a number from 0 for every class, not all of them 0, got 'balanced'": (
         lambda: weighted(softmax_cross_entropy, "balanced")
     ),
+    "labels must be below the 2 weights of ff.losses.weighted, got label 2": (
+        lambda: simulated(np.arange(len(X)) % 3, 3, loss=weighted(softmax_cross_entropy, [1, 2]))
+    ),
     "weighted needs a class per example, integers [B], got float32[2]": (
         lambda: simulated(X[:, 0], 1, loss=weighted(ff.losses.squared_error, [1, 2]))
     ),

@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+import warnings
 
 import numpy as np
 import optax
@@ -61,6 +62,31 @@ def test_the_page_names_whom_the_first_rule_serves_worst(history, tmp_path):
     section = (place / "report.html").read_text().partition("The worst served clients")[2]
     rows = re.findall("<tr><td>(.*?)</td></tr>", section)
     assert rows == ["Chur</td><td>20.0", "Aarau</td><td>90.0", "B&lt;b&gt;ern</td><td>–"]
+
+
+def test_runs_with_more_metrics_or_groups_than_others_share_a_folder(history, tmp_path):
+    """It keeps what all of them have, every figure in its own column."""
+    test = history.scores["test"]
+    more = history._replace(
+        scores={"test": test._replace(further={"auroc": test.accuracy})},
+        further={"auroc": ff.Metric(None, name="auroc")},
+        names=history.names._replace(groups=("north", "north", "south")),
+    )
+    place = ff.save(tmp_path / "out", {"more": more, "fewer": history})
+    assert "further" not in json.loads((place / "summary.json").read_text())
+    table = pd.read_csv(place / "summary.csv", index_col="rule")
+    assert table.index.tolist() == ["more", "fewer"]
+    assert table["failed_mean"].tolist() == [0, 0]
+    assert table["downloads_mean"].tolist() == [history.downloads.mean()] * 2
+    main(["report", str(place)])
+
+
+def test_a_run_that_was_stopped_before_its_first_round_cost_nothing(history):
+    none = {field: getattr(history, field)[:0] for field in ("ids", "coef", "active", "downloads", "evaluations")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        measures = ff.results.table.summarize([history._replace(**none)])
+    assert [*measures["downloads"], *measures["evaluations"]] == [0, 0]
 
 
 def test_a_history_is_a_table_by_client_from_the_worst_served(history):

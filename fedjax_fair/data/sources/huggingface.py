@@ -27,7 +27,8 @@ def huggingface(
 ) -> FederatedData:
     """Read a data set of Hugging Face, a row per example, of which one column says whose it is.
 
-    Labels that are words become classes, in sorted order; those of a ``ClassLabel`` keep its numbers and names.
+    Labels that are words or whole numbers become classes, in sorted order, and floats are targets of a regression;
+    those of a ``ClassLabel`` keep its numbers and names.
 
     Args:
       source: a ``datasets.Dataset``; a ``DatasetDict`` whose ``train`` is trained on, and whose ``test``, where it

@@ -44,7 +44,8 @@ def tfds(
     Args:
       name: of the data set, such as ``"my_corpus"`` or ``"my_corpus/configuration"``.
       client: the feature with the clients' names.
-      label: the feature to be predicted; of a ``ClassLabel`` the names are kept in ``data.names.labels``.
+      label: the feature to be predicted; of a ``ClassLabel`` the names are kept in ``data.names.labels``. Words and
+        other whole numbers become classes, in sorted order; floats are targets of a regression.
       features: the feature of ``x``, of images, arrays or token ids of one shape; or several of numbers, x [E, F].
       train: the split to train on, also a part, such as ``"train[:1000]"``.
       test: a split of test examples of the same clients; by default they are a share of every client's.
