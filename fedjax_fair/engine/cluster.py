@@ -50,28 +50,36 @@ def cluster_of(workers: Any, scheduler: Any) -> Cluster | None:
 
 def on_cluster(
     cluster: Cluster,
-    work: Callable[[bytes, int], Any],
+    work: Callable[[bytes, int], tuple[str, Any]],
     shared: Any,
-    rounds: Sequence[int],
+    pieces: Sequence[tuple[str, int]],
     advance: Callable[[int], Any],
 ) -> list[Any]:
-    """``work(shared, i)`` for every i of ``rounds``, in their order.
+    """What ``work(shared, i)`` finds for every i of ``pieces``, which are names and rounds, in their order.
 
-    ``work`` is a function of a module, and gets ``(shared, settings)`` pickled, once for all: what it has laid out
-    under other settings of JAX is not the same. A piece whose process dies is given to another. ``advance`` is told
-    a piece's ``rounds`` when it is done.
+    ``work`` is a function of a module that returns the name of the piece that it did, and what it found. It gets
+    ``(shared, settings)`` pickled, once for all: what it has laid out under other settings of JAX is not the same.
+    A piece whose process dies is given to another. ``advance`` is told a piece's rounds when it is done.
+
+    Raises:
+      ValueError: another process makes other pieces of ``shared``, as with other data or another module.
     """
     dask = _dask()
     settings = {name: getattr(jax.config, name) for name in SETTINGS}
     pickled = _pickled((shared, settings))
     with _client(cluster) as client:
         there = client.scatter([pickled], broadcast=True, hash=False)[0]
-        futures = [client.submit(_do, work, there, i, settings, pure=False) for i in range(len(rounds))]
+        futures = [client.submit(_do, work, there, i, settings, pure=False) for i in range(len(pieces))]
         places, found = {future.key: i for i, future in enumerate(futures)}, [None] * len(futures)
         try:
-            for future, result in dask.as_completed(futures, with_results=True):
+            for future, (name, result) in dask.as_completed(futures, with_results=True):
+                mine, rounds = pieces[places[future.key]]
+                if name != mine:
+                    raise ValueError(
+                        f"workers must make of this call what this process does, {mine!r}, got {name!r}"
+                    )
                 found[places[future.key]] = result
-                advance(rounds[places[future.key]])
+                advance(rounds)
         finally:
             client.cancel(futures)
     return found
@@ -97,12 +105,13 @@ def _pickled(shared: Any) -> bytes:
     return pickled
 
 
-def _do(work: Callable[[bytes, int], Any], shared: bytes, i: int, settings: Mapping[str, Any]) -> Any:
+def _do(work: Callable[[bytes, int], Any], shared: bytes, i: int, settings: Mapping[str, Any]) -> tuple[str, Any]:
     """One piece, computed as the process that asks for it would."""
     with contextlib.ExitStack() as stack:
         for name, as_here in SETTINGS.items():
             stack.enter_context(as_here(settings[name]))
-        return work(shared, i)
+        name, result = work(shared, i)
+        return name, result
 
 
 @contextlib.contextmanager

@@ -1,10 +1,6 @@
 """Seeds and hyper-parameters in one compiled program."""
 
-import pickle
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache, partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +12,7 @@ from jax.sharding import Mesh
 from fedjax_fair.checks import check_count, check_truth
 from fedjax_fair.data.alike import equal
 from fedjax_fair.engine import watch
-from fedjax_fair.engine.checkpoint import Keeper, place_of
+from fedjax_fair.engine.checkpoint import place_of
 from fedjax_fair.engine.cluster import cluster_of, on_cluster
 from fedjax_fair.engine.devices import as_mesh
 from fedjax_fair.engine.grid import (
@@ -31,10 +27,10 @@ from fedjax_fair.engine.grid import (
     values_of,
 )
 from fedjax_fair.engine.history import History, told
-from fedjax_fair.engine.program_run import keeper_of, train
-from fedjax_fair.engine.programs import Build, Program, check_data, program_of
+from fedjax_fair.engine.programs import Build, Program, check_data
 from fedjax_fair.engine.progress import asked_to_stop, bar
-from fedjax_fair.engine.run import as_key, check_keeping, chunks
+from fedjax_fair.engine.run import as_key, check_keeping
+from fedjax_fair.engine.sweep_programs import Course, called, places_of, play, play_program, programs_of
 from fedjax_fair.types import Simulation
 
 
@@ -132,70 +128,16 @@ def sweep(
         check_data(build, static, floats_of(axes))
 
     programs = programs_of(build, axes, keys, side_by_side, mesh, apart=cluster is not None)
-    keepers = [course.keeper(*placed) for placed in zip(programs, _places(folder, programs))]
+    keepers = [course.keeper(*placed) for placed in zip(programs, places_of(folder, programs))]
     runs = [rounds * len(program.owners) for program in programs]
     with asked_to_stop(folder is not None and cluster is None) as stop, bar(progress, sum(runs)) as advance:
         if cluster is None:
-            found = [_play(program, keeper, course, stop, advance) for program, keeper in zip(programs, keepers)]
+            found = [play(program, keeper, course, stop, advance) for program, keeper in zip(programs, keepers)]
         else:
             data = jax.random.key_data(keys), str(jax.random.key_impl(keys))
-            found = on_cluster(cluster, play_program, (build, axes, data, side_by_side, course), runs, advance)
+            shared, pieces = (build, axes, data, side_by_side, course), list(zip(map(called, programs), runs))
+            found = on_cluster(cluster, play_program, shared, pieces, advance)
     return _told(points_of(axes), programs, found)
-
-
-class Course(NamedTuple):
-    """How long runs are, and where they are kept."""
-
-    rounds: int
-    gap: int
-    """Rounds between evaluations."""
-    chunk: int | None
-    every: int
-    checkpoint: Path | None
-    eval_first: bool
-
-    def keeper(self, program: Program, place: Path | None) -> Keeper | None:
-        """The program's place on disk."""
-        if place is None:
-            return None
-        seeds = program.owners.count(program.owners[0])
-        gap = f"{self.gap} and round 0" if self.eval_first else self.gap
-        return keeper_of(program, place, {"rounds": self.rounds, "eval_every": gap, "seeds": seeds})
-
-
-def programs_of(
-    build: Build, axes: Mapping[str, list[Any]], keys: Any, side_by_side: Any, mesh: Mesh | None, apart: bool
-) -> list[Program]:
-    """One for each combination of the values that are no floats; ``apart``: and for each seed."""
-    points, swept = points_of(axes), floats_of(axes)
-    found = []
-    for static, members in groups(points, swept):
-        mine = [(i, points[i]) for i in members]
-        first = program_of(build, static, mine, swept, keys[:1] if apart else keys, side_by_side, mesh)
-        seeds = [jnp.broadcast_to(key, first.keys.shape) for key in keys] if apart else [first.keys]
-        found += [first._replace(keys=seed) for seed in seeds]
-    return found
-
-
-def play_program(shared: bytes, i: int) -> tuple[list[History], list[bool]]:
-    """The i-th program of a sweep that another process has laid out, and pickled, on this machine."""
-    programs, places, course = _laid(shared)
-    return _play(programs[i], course.keeper(programs[i], places[i]), course, lambda: False, lambda rounds: None)
-
-
-@lru_cache(maxsize=1)  # what is laid out once compiles each program once, however many seeds come
-def _laid(shared: bytes) -> tuple[list[Program], list[Path | None], Course]:
-    (build, axes, (bits, impl), side_by_side, course), _ = pickle.loads(shared)
-    keys = jax.random.wrap_key_data(bits, impl=impl)
-    programs = programs_of(build, axes, keys, side_by_side, None, apart=True)
-    return programs, _places(course.checkpoint, programs), course
-
-
-def _play(program: Program, keeper: Keeper | None, course: Course, stop: Any, advance: Any) -> Any:
-    if stop():
-        raise KeyboardInterrupt(f"stopped before {program.name}; what is trained is kept in {course.checkpoint}")
-    cuts = partial(chunks, course.rounds, course.gap, course.chunk)
-    return train(program, keeper, cuts, course.every, stop, advance, course.eval_first)
 
 
 def _told(points: list[Point], programs: Sequence[Program], found: Sequence[Any]) -> Sweep:
@@ -228,15 +170,6 @@ def _check_build(build: Build, axes: Mapping[str, list[Any]], swept: Sequence[st
                 f"build must give points that differ in floats the same data, got others at {label(point)}: "
                 "take whole numbers, words or functions for what the data depend on"
             )
-
-
-def _places(checkpoint: Path | None, programs: Sequence[Program]) -> list[Path | None]:
-    """A folder per program, whose name does not depend on the others but where two are called alike."""
-    if checkpoint is None:
-        return [None] * len(programs)
-    names = [re.sub(r"[^\w.,=@-]+", "_", program.name) for program in programs]
-    short = [f"{name[:80]}-{sha256(name.encode()).hexdigest()[:8]}" if len(name) > 80 else name for name in names]
-    return [checkpoint / name for name in numbered(short)]
 
 
 def _keys(seeds: int | Sequence[Any]) -> Any:

@@ -20,6 +20,8 @@ class Task(NamedTuple):
     work: Callable[..., object]
     rounds: int = 0
     """That it plays, for the progress."""
+    name: str = ""
+    """What it is, to tell it by where another process does it."""
 
 
 def threads_for(threads: int | None) -> int:

@@ -143,9 +143,10 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
     return laid._replace(works=works)
 
 
-def play_task(shared: bytes, i: int) -> Any:
+def play_task(shared: bytes, i: int) -> tuple[str, Any]:
     """The i-th task of ``shared``, a pickled ``(asked, point of the references or None)``, on this machine."""
-    return _tasks(shared)[i].work(lambda: False, lambda rounds: None)
+    task = _tasks(shared)[i]
+    return task.name, task.work(lambda: False, lambda rounds: None)
 
 
 @lru_cache(maxsize=1)  # what is laid out once compiles each program once, however many tasks come

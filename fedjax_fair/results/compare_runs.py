@@ -74,10 +74,10 @@ class Job(NamedTuple):
     """Their places among all runs of the comparison."""
 
 
-def do(works: list[Work], course: Course, far: Callable[[bytes, int], Any], shared: Any) -> list[Any]:
+def do(works: list[Work], course: Course, far: Callable[[bytes, int], tuple[str, Any]], shared: Any) -> list[Any]:
     """What each work comes to; the tasks of all share the threads, or the cluster.
 
-    There ``far(shared, i)``, which gets ``shared`` pickled, does what the i-th of all tasks does here.
+    There ``far(shared, i)``, which gets ``shared`` pickled, does and names what the i-th of all tasks is here.
     """
     tasks = [task for work in works for task in work.tasks]
     rounds, halted = [task.rounds for task in tasks], Event()
@@ -93,7 +93,8 @@ def do(works: list[Work], course: Course, far: Callable[[bytes, int], Any], shar
             here = [task._replace(work=partial(task.work, stop, advance)) for task in tasks]
             results = iter(in_threads(here, course.threads, halted))
         else:
-            results = iter(on_cluster(course.cluster, far, shared, rounds, shown))
+            pieces = [(task.name, task.rounds) for task in tasks]
+            results = iter(on_cluster(course.cluster, far, shared, pieces, shown))
     return [work.collect([next(results) for _ in work.tasks]) for work in works]
 
 
@@ -116,7 +117,8 @@ def rules_work(
                 jobs.append(Job(program, f"{place}: {joined.name}", r, joined.runs))
                 opened = None if course.begun else _keeper(jobs[-1], course)
                 work = partial(_play, jobs[-1], opened, course)
-                tasks.append(Task(joined.build, work, course.rounds * len(joined.runs)))
+                name = f"{jobs[-1].name}, runs {joined.runs} of replicate {r}"
+                tasks.append(Task(joined.build, work, course.rounds * len(joined.runs), name))
 
     def collect(played: list[Any]) -> list[list[History]]:
         found: list[list[History]] = [[] for _ in runs]
@@ -149,7 +151,7 @@ def references_work(run: Run, build: Callable[..., Simulation], alikes: list[For
                 gap = max(1, round(rounds * course.gap / course.rounds))
                 lengths = references.stretches(rounds, gap, course.last)
                 train_all = partial(_trainings, training, as_key(r), clients, lengths, course.rounds, on)
-                tasks.append(Task(training, train_all, rounds * len(clients)))
+                tasks.append(Task(training, train_all, rounds * len(clients), f"{name} of replicate {r}"))
                 made.append((name, lengths, sim._replace(data=data)))
 
     def collect(played: list[Any]) -> dict[str, list[History]]:

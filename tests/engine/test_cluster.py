@@ -183,3 +183,12 @@ def test_dask_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
     with pytest.raises(ValueError, match=r"pip install 'fedjax-fair\[cluster\]'"):
         contest(workers=2)
+
+
+def other_piece(shared, i):
+    return "another", None
+
+
+def test_workers_that_make_something_else_of_a_call_are_found_out(scheduler):
+    with pytest.raises(ValueError, match="workers must make of this call what this process does, 'mine', got 'another'"):
+        cluster.on_cluster(cluster.Cluster(None, scheduler), other_piece, (), [("mine", 1)], lambda rounds: None)
