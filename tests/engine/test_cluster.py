@@ -190,5 +190,5 @@ def other_piece(shared, i):
 
 
 def test_workers_that_make_something_else_of_a_call_are_found_out(scheduler):
-    with pytest.raises(ValueError, match="workers must make of this call what this process does, 'mine', got 'another'"):
+    with pytest.raises(ValueError, match="must make of this call what this process does, 'mine', got 'another'"):
         cluster.on_cluster(cluster.Cluster(None, scheduler), other_piece, (), [("mine", 1)], lambda rounds: None)
