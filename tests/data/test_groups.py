@@ -88,6 +88,22 @@ def test_the_folder_and_its_page_have_them(history, tmp_path):
     assert "<td>Switzerland</td><td>2</td>" in page
 
 
+def test_every_column_is_of_the_clients_that_have_a_value_in_it(history):
+    auroc, other = np.array([[np.nan, 0.5, 0.75]]), np.array([[0.25, 0.75, 1.0]])
+    kinds = {
+        "metric": ff.Metric(None, name="auroc", for_everybody=False),
+        "further": {"sensitivity": ff.Metric(None)},
+    }
+    score = ff.types.Evaluation(auroc, np.array([[1.0, 2.0, 3.0]]), {"sensitivity": other})
+    made = history._replace(scores={"test": score}, examples={"test": np.ones((1, 3))}, **kinds).group_table()
+    assert made.set_index("group").loc["Switzerland"].to_dict() == {
+        "clients": 2,
+        "auroc": 0.5,
+        "sensitivity": 0.5,
+        "loss": 1.5,
+    }
+
+
 def test_the_worst_group_of_an_error_is_the_one_with_the_highest():
     assert worst_group({"a": 1.0, "b": 3.0}, higher_is_better=False) == (3.0, 2.0)
     assert np.isnan(worst_group({"a": np.nan})).all()
