@@ -177,8 +177,8 @@ def _check_words(name: str, column: Column) -> None:
     count = sum(word is not None and word not in strange for word in listed)
     raise ValueError(
         f"column {name!r} is numeric in {count} of {len(listed)} rows, but row {row} holds {listed[row]!r}: "
-        "correct it, empty it (missing= fills gaps), leave the column out of features, or number its cells as words by "
-        "words='codes'"
+        "correct it, empty it (missing= fills gaps), leave the column out of features, or number its cells as "
+        "words by words='codes'"
     )
 
 
