@@ -11,6 +11,7 @@ from fedjax_fair.checks import check_choice
 from fedjax_fair.cli.experiment import Experiment
 from fedjax_fair.cli.rule_syntax import own_name
 from fedjax_fair.data import FederatedData
+from fedjax_fair.metrics.kind import Metric, named
 from fedjax_fair.models import losses
 from fedjax_fair.registry.plugins import own_factory
 
@@ -57,13 +58,26 @@ def metrics_of(experiment: Experiment) -> Any:
         mine = own(text, "metric")
         if mine is None:
             check_choice("metric", text, registry.METRICS)
-        name = text if mine is None else own_name(text, "metric")[0].rpartition(":")[2]  # type: ignore[index]
+        name = text if mine is None else _called(mine, text)
         if name in found:
             raise ValueError(f"metric names {name} twice")
         found[name] = registry.METRICS[text] if mine is None else mine
     if experiment.metric is not None and not found:
         raise ValueError("metric needs at least one metric, such as accuracy, got none")
-    return next(iter(found.values())) if len(found) == 1 else found or None
+    if len(found) != 1:
+        return found or None
+    ((name, only),) = found.items()
+    if isinstance(only, Metric):
+        return only._replace(name=name)
+    return only if name in registry.METRICS else found  # a function alone would be called accuracy
+
+
+def _called(mine: Any, text: str) -> str:
+    """What a metric of the user's own goes by: the name that it has, else that of what it is kept in."""
+    if isinstance(mine, Metric) and mine.name:
+        return mine.name
+    own = named(mine.fn if isinstance(mine, Metric) else mine)
+    return own_name(text, "metric")[0].rpartition(":")[2] if own == "metric" else own  # type: ignore[index]
 
 
 def own(text: str, kind: str) -> Any:

@@ -90,8 +90,10 @@ def named_metric(metric: Any) -> Metric:
 
 
 def named(function: Any) -> str:
-    """A function's name in words; "metric" for one without."""
-    name = getattr(getattr(function, "func", function), "__name__", "<lambda>")
+    """A function's name in words, also inside a ``partial`` or an ``ff.losses.whole``; "metric" for one without."""
+    while not hasattr(function, "__name__") and (inner := getattr(function, "func", getattr(function, "fn", None))):
+        function = inner
+    name = getattr(function, "__name__", "<lambda>")
     return "metric" if name == "<lambda>" else name.strip("_").replace("_", " ")
 
 

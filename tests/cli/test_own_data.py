@@ -85,6 +85,18 @@ def broken(outputs, y):
 
 
 off = ff.Metric(lambda o, y: abs(o[:, 0] - y), False, "kg", (0, float("inf")), name="off")
+
+
+def sensitivity(outputs, y, mask):
+    return jnp.mean(outputs.argmax(-1) == 1, where=mask & (y == 1))
+
+
+def right(outputs, y):
+    return (outputs.argmax(-1) == y).astype(float)
+
+
+mine = ff.losses.whole(sensitivity)
+other = ff.Metric(right, name="hits")
 """
 
 
@@ -220,6 +232,10 @@ DECIMAL = ["--data", "number.csv", "--client", "who", "--label", "b"]
         ([*DECIMAL, "--loss", "absolute_error", "--metric", "r2"], "absolute_error", ["R2"], 1),
         ([*DECIMAL, "--loss", "own.py:pinball:q=.9", "--metric", "own.py:off"], "pinball", ["off"], 1),
         ([*DECIMAL, "--metric", "rmse", "own.py:off"], "squared_error", ["rmse", "off"], 1),
+        ([*TABLE, "--metric", "own.py:mine"], "softmax_cross_entropy", ["sensitivity"], 2),
+        ([*TABLE, "--metric", "own.py:mine", "accuracy"], "softmax_cross_entropy", ["sensitivity", "accuracy"], 2),
+        ([*TABLE, "--metric", "own.py:right", "own.py:other"], "softmax_cross_entropy", ["right", "hits"], 2),
+        ([*TABLE, "--metric", "own.py:right"], "softmax_cross_entropy", ["right"], 2),
         ([*GRADES, "grade", "--regression"], "squared_error", ["RMSE"], 1),
         ([*GRADES, "grade"], "softmax_cross_entropy", ["accuracy"], 3),
         ([*GRADES, "grade", "a", "--loss", "squared_error"], "squared_error", ["RMSE"], 2),
