@@ -7,7 +7,7 @@ import numpy as np
 
 from fedjax_fair.data.names import Names
 from fedjax_fair.metrics.groups import group_means
-from fedjax_fair.metrics.kind import ACCURACY, Metric, described
+from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values, described
 from fedjax_fair.types import Evaluation, Simulation
 
 
@@ -111,9 +111,10 @@ class History(NamedTuple):
         examples come last. Where clients have groups, ``group`` is the second.
 
         Raises:
-          ValueError: pandas is not installed.
+          ValueError: pandas is not installed, or values outside the metric's range.
         """
         pandas = _pandas("client_table")
+        _check_range(self)
         columns: dict[str, Any] = {}
         n = np.shape(self.accuracy)[1]
         for split in self.scores:
@@ -140,9 +141,10 @@ class History(NamedTuple):
         them that have a value in it, who count alike.
 
         Raises:
-          ValueError: the clients have no groups, or pandas is not installed.
+          ValueError: the clients have no groups, pandas is not installed, or values outside the metric's range.
         """
         pandas = _pandas("group_table")
+        _check_range(self)
         if self.groups is None:
             raise ValueError("group_table needs clients with groups, as from_arrays(group=...) has, got none")
         split = next(iter(self.scores))
@@ -163,6 +165,12 @@ def _of_groups(history: History, split: str) -> dict[str, dict[str, float]]:
         name: group_means(of, history.groups, counts & ~(np.isnan(of) & np.isfinite(loss)))
         for name, of in found.items()
     }
+
+
+def _check_range(history: History) -> None:
+    """As the table of rules does: worst and best of a metric that is not what it is taken for are the wrong way."""
+    for split, score in history.scores.items():
+        check_values(f"the history's {split} results", score.accuracy, history.metric)
 
 
 def measures_of(history: History, split: str) -> dict[str, np.ndarray]:

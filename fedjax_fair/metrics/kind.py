@@ -112,6 +112,7 @@ def check_values(name: str, values: Any, metric: Metric = ACCURACY) -> None:
     kind = f"{metric.name} in [{low:g}, {high:g}]"
     hint = ", fractions and not per cent," if metric.unit == "%" else ","
     raise ValueError(
-        f"{name} must hold {kind}{hint} got {finite.min():g} to {finite.max():g}: what has another range is an "
-        "ff.Metric(function, higher_is_better=..., unit=..., range=...)"
+        f"{name} must hold {kind}{hint} got {finite.min():g} to {finite.max():g}: what has another range is "
+        "metric=ff.Metric(function, higher_is_better=..., unit=..., range=...), or an error of ff.losses such as "
+        "metric=ff.losses.absolute_error"
     )

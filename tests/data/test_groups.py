@@ -142,6 +142,15 @@ def test_wrong_groups_are_one_sentence(sentence):
     assert sentence in str(error.value)
 
 
+@pytest.mark.parametrize("table", ["client_table", "group_table"])
+def test_values_that_no_accuracy_has_are_refused_as_in_the_table_of_rules(table, history):
+    far = history._replace(scores={"test": history.scores["test"]._replace(accuracy=np.array([[0.5, 3.0, 1.0]]))})
+    with pytest.raises(ValueError, match=r"accuracy in \[0, 1\], .* got 0.5 to 3: .* metric=ff.losses.absol"):
+        getattr(far, table)()
+    kind = ff.Metric(None, False, "", (0, np.inf), "error")
+    getattr(far._replace(metric=kind), table)()
+
+
 def test_a_table_without_groups_is_one_sentence(history):
     with pytest.raises(ValueError, match=r"group_table needs clients with groups, .*, got none"):
         history._replace(names=None).group_table()
