@@ -2,12 +2,20 @@
 
 import contextlib
 import logging
+import multiprocessing
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
 from fedjax_fair.checks import check_count
+
+GUARD = 'if __name__ == "__main__":'
+"""What keeps a worker that runs a script from running all of it."""
+
+UNFIT = (TypeError, AttributeError, pickle.PicklingError)
+"""What pickle raises."""
 
 
 class Cluster(NamedTuple):
@@ -32,6 +40,8 @@ def cluster_of(workers: Any, scheduler: Any) -> Cluster | None:
         raise ValueError(f"workers are started here, scheduler has its own, got both ({workers} and {scheduler!r})")
     if workers is not None:
         check_count("workers", workers)
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise SystemExit(1)  # a worker that runs the script that starts it: that process says so, once
     elif not isinstance(scheduler, str) or "://" not in scheduler:
         raise ValueError(f"scheduler must be an address such as 'tcp://10.0.0.1:8786', got {scheduler!r}")
     _dask()
@@ -49,11 +59,12 @@ def on_cluster(
 
     ``work`` is a function of a module, and gets ``shared`` pickled, once for all. A piece whose process dies is
     given to another. ``advance`` is told a piece's ``rounds`` when it is done.
-    """
-    import cloudpickle
 
+    Raises:
+      ValueError: what cannot be pickled, or workers that do not start.
+    """
     dask = _dask()
-    pickled = cloudpickle.dumps(shared)
+    pickled = _pickled(shared)
     settings = (jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision)  # type: ignore[attr-defined]
     with _client(cluster) as client:
         there = client.scatter([pickled], broadcast=True, hash=False)[0]
@@ -66,6 +77,31 @@ def on_cluster(
         finally:
             client.cancel(futures)
     return found
+
+
+def _pickled(shared: Any) -> bytes:
+    """The arguments as bytes; ValueError that names the one which cannot be."""
+    import cloudpickle
+
+    try:
+        return cloudpickle.dumps(shared)
+    except UNFIT as error:
+        raise ValueError(
+            f"{_unfit(shared[0])} must be what can be pickled, for every worker is sent it, got {error}: make what "
+            "it holds, such as open files and locks, inside of a function"
+        ) from error
+
+
+def _unfit(first: Any) -> str:
+    """Which argument it is, of a call's arguments by name or of ``build`` alone."""
+    import cloudpickle
+
+    for name, value in (first._asdict() if hasattr(first, "_asdict") else {"build": first}).items():
+        try:
+            cloudpickle.dumps(value)
+        except UNFIT:
+            return str(name)
+    return "every argument"
 
 
 def _do(work: Callable[[bytes, int], Any], shared: bytes, i: int, settings: tuple[bool, str | None]) -> Any:
@@ -83,13 +119,20 @@ def _client(cluster: Cluster) -> Iterator[Any]:
         with _reached(cluster.scheduler) as client:
             yield client
         return
-    local = dask.LocalCluster(
-        n_workers=cluster.workers,
-        threads_per_worker=1,
-        memory_limit=0,  # JAX's memory is its own affair
-        dashboard_address=None,
-        silence_logs=logging.CRITICAL,  # a worker that died is replaced
-    )
+    try:
+        local = dask.LocalCluster(
+            n_workers=cluster.workers,
+            threads_per_worker=1,
+            memory_limit=0,  # JAX's memory is its own affair
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # else it asks for port 8787 all the same
+            silence_logs=logging.CRITICAL,  # a worker that died is replaced
+        )
+    except RuntimeError as error:
+        raise ValueError(
+            f"workers must be asked for below {GUARD} where a script does, for each runs the script up to there; "
+            f"they did not start: {' '.join(str(error.__cause__ or error).split())}"
+        ) from None
     with local, dask.Client(local) as client:
         yield client
 

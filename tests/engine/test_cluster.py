@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -108,6 +110,33 @@ def test_a_wrong_call_is_one_sentence(settings, sentence, monkeypatch):
     monkeypatch.setattr("fedjax_fair.engine.sweep.as_mesh", lambda devices: None if devices == 1 else devices)
     with pytest.raises(ValueError, match=sentence):
         ff.sweep(lambda q: of(ff.qfedavg(q=q, lipschitz=20.0), federation(0)), {"q": [0.1]}, **settings)
+
+
+def test_a_build_that_cannot_be_pickled_is_named():
+    lock = threading.Lock()
+
+    def build(q):
+        with lock:
+            return of(ff.qfedavg(q=q, lipschitz=20.0), federation(0))
+
+    with pytest.raises(ValueError, match=r"build must be what can be pickled, .* got cannot pickle '_thread.lock'"):
+        ff.sweep(build, {"q": [0.1]}, rounds=1, workers=1, progress=False)
+
+
+SCRIPT = """
+from fedjax_fair.engine.cluster import cluster_of, on_cluster
+
+on_cluster(cluster_of(1, None), len, (len,), [1], print)
+"""
+
+
+def test_a_script_without_its_guard_ends_in_one_sentence(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    ended = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert 'ValueError: workers must be asked for below if __name__ == "__main__":' in ended.stderr
+    assert ended.stderr.count("Traceback") == 1
+    assert "8787" not in ended.stderr
 
 
 def test_dask_that_is_not_installed_is_named(monkeypatch):
