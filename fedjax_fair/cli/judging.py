@@ -18,6 +18,11 @@ from fedjax_fair.registry.plugins import own_factory
 NUMBERS = ("squared_error", "absolute_error")
 """Losses of a regression, whose labels are numbers also where they are whole."""
 
+FEW = 10
+"""Different labels of decimal numbers, all whole, up to which they may be classes."""
+MANY = 100
+"""Classes from which labels may be numbers."""
+
 
 def check_judging(experiment: Experiment) -> None:
     """Raise ValueError unless the loss and the metrics are ones that there are."""
@@ -78,6 +83,25 @@ def _called(mine: Any, text: str) -> str:
         return mine.name
     own = named(mine.fn if isinstance(mine, Metric) else mine)
     return own_name(text, "metric")[0].rpartition(":")[2] if own == "metric" else own  # type: ignore[index]
+
+
+def reading_of(experiment: Experiment, data: FederatedData) -> str:
+    """A remark where labels may have been meant otherwise: few whole numbers as decimals, or very many classes."""
+    if experiment.loss != "auto" or experiment.regression or data.y.ndim != 1:
+        return ""
+    y = np.asarray(data.y)
+    if np.issubdtype(y.dtype, np.floating):
+        values = np.unique(y)
+        if len(values) > FEW or not np.array_equal(values, np.round(values)):
+            return ""
+        return (
+            f"labels {', '.join(f'{value:g}' for value in values)} are decimal numbers, so this is a regression; "
+            "for classes write whole numbers or words"
+        )
+    words = None if data.names is None else data.names.labels  # of whole numbers too, but 0, ..., C - 1
+    if (classes := len(np.unique(y))) <= MANY or not (words is None or any(word.isdecimal() for word in words)):
+        return ""
+    return f"labels have {classes} values, so this is a classification; for a regression pass --regression"
 
 
 def own(text: str, kind: str) -> Any:
