@@ -11,11 +11,17 @@ from fedjax_fair.checks import check_choice
 from fedjax_fair.cli.experiment import Experiment
 from fedjax_fair.cli.rule_syntax import own_name
 from fedjax_fair.data import FederatedData
+from fedjax_fair.metrics.kind import Metric, named
 from fedjax_fair.models import losses
 from fedjax_fair.registry.plugins import own_factory
 
 NUMBERS = ("squared_error", "absolute_error")
 """Losses of a regression, whose labels are numbers also where they are whole."""
+
+FEW = 10
+"""Different labels of decimal numbers, all whole, up to which they may be classes."""
+MANY = 100
+"""Classes from which labels may be numbers."""
 
 
 def check_judging(experiment: Experiment) -> None:
@@ -61,13 +67,45 @@ def metrics_of(experiment: Experiment) -> Any:
         mine = own(text, "metric")
         if mine is None:
             check_choice("metric", text, registry.METRICS)
-        name = text if mine is None else own_name(text, "metric")[0].rpartition(":")[2]  # type: ignore[index]
+        name = text if mine is None else _called(mine, text)
         if name in found:
             raise ValueError(f"metric names {name} twice")
         found[name] = registry.METRICS[text] if mine is None else mine
     if experiment.metric is not None and not found:
         raise ValueError("metric needs at least one metric, such as accuracy, got none")
-    return next(iter(found.values())) if len(found) == 1 else found or None
+    if len(found) != 1:
+        return found or None
+    ((name, only),) = found.items()
+    if isinstance(only, Metric):
+        return only._replace(name=name)
+    return only if name in registry.METRICS else found  # a function alone would be called accuracy
+
+
+def _called(mine: Any, text: str) -> str:
+    """What a metric of the user's own goes by: the name that it has, else that of what it is kept in."""
+    if isinstance(mine, Metric) and mine.name:
+        return mine.name
+    own = named(mine.fn if isinstance(mine, Metric) else mine)
+    return own_name(text, "metric")[0].rpartition(":")[2] if own == "metric" else own  # type: ignore[index]
+
+
+def reading_of(experiment: Experiment, data: FederatedData) -> str:
+    """A remark where labels may have been meant otherwise: few whole numbers as decimals, or very many classes."""
+    if experiment.loss != "auto" or experiment.regression or data.y.ndim != 1:
+        return ""
+    y = np.asarray(data.y)
+    if np.issubdtype(y.dtype, np.floating):
+        values = np.unique(y)
+        if len(values) > FEW or not np.array_equal(values, np.round(values)):
+            return ""
+        return (
+            f"labels {', '.join(f'{value:g}' for value in values)} are decimal numbers, so this is a regression; "
+            "for classes write whole numbers or words"
+        )
+    words = None if data.names is None else data.names.labels  # of whole numbers too, but 0, ..., C - 1
+    if (classes := len(np.unique(y))) <= MANY or not (words is None or any(word.isdecimal() for word in words)):
+        return ""
+    return f"labels have {classes} values, so this is a classification; for a regression pass --regression"
 
 
 def own(text: str, kind: str) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from fedjax_fair.cli.experiment import Experiment, source_of
+from fedjax_fair.cli.judging import reading_of
 from fedjax_fair.cli.plan import Grid, Ground, Plan
 from fedjax_fair.engine.history import History
 from fedjax_fair.engine.run import run
@@ -84,6 +85,8 @@ def notes_of(ground: Ground, cohort: int | str) -> Console:
         f"{source_of(experiment)}: {data.n_clients} clients, {cohort} a round, {int(data.sizes.sum())} "
         f"training examples, {ground.model_name}, {getattr(ground.loss, '__name__', 'a loss of your own')}"
     )
+    if remark := reading_of(experiment, data):
+        notes.print(remark)
     return notes
 
 

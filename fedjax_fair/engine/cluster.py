@@ -2,13 +2,15 @@
 
 import contextlib
 import logging
+import multiprocessing
+import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
-from fedjax_fair.checks import check_count, said
+from fedjax_fair.checks import check_count
 from fedjax_fair.registry.plugins import OWN
 
 SETTINGS: dict[str, Callable[[Any], Any]] = {
@@ -18,6 +20,12 @@ SETTINGS: dict[str, Callable[[Any], Any]] = {
     "jax_threefry_partitionable": jax.threefry_partitionable,
 }
 """Of JAX, on which a result depends, and what sets them for a while."""
+
+GUARD = 'if __name__ == "__main__":'
+"""What keeps a worker that runs a script from running all of it."""
+
+UNFIT = (TypeError, AttributeError, pickle.PicklingError)
+"""What pickle raises."""
 
 
 class Cluster(NamedTuple):
@@ -42,6 +50,8 @@ def cluster_of(workers: Any, scheduler: Any) -> Cluster | None:
         raise ValueError(f"workers are started here, scheduler has its own, got both ({workers} and {scheduler!r})")
     if workers is not None:
         check_count("workers", workers)
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise SystemExit(1)  # a worker that runs the script that starts it: that process says so, once
     elif not isinstance(scheduler, str) or "://" not in scheduler:
         raise ValueError(f"scheduler must be an address such as 'tcp://10.0.0.1:8786', got {scheduler!r}")
     _dask()
@@ -62,11 +72,12 @@ def on_cluster(
     A piece whose process dies is given to another. ``advance`` is told a piece's rounds when it is done.
 
     Raises:
-      ValueError: another process makes other pieces of ``shared``, as with other data or another module.
+      ValueError: what cannot be pickled, workers that do not start, or another process that makes other pieces of
+        ``shared``, as with other data or another module.
     """
     dask = _dask()
     settings = {name: getattr(jax.config, name) for name in SETTINGS}
-    pickled = _pickled((shared, settings))
+    pickled = _pickled(shared, settings)
     with _client(cluster) as client:
         there = client.scatter([pickled], broadcast=True, hash=False)[0]
         futures = [client.submit(_do, work, there, i, settings, pure=False) for i in range(len(pieces))]
@@ -85,11 +96,11 @@ def on_cluster(
     return found
 
 
-def _pickled(shared: Any) -> bytes:
-    """With the code of a user's files, which other processes do not find by the names that they have here.
+def _pickled(shared: Any, settings: Mapping[str, Any]) -> bytes:
+    """The arguments and JAX's settings as bytes, with the code of a user's files, which others do not find.
 
     Raises:
-      ValueError: something of it exists in this process only.
+      ValueError: an argument that exists in this process only, by name.
     """
     import cloudpickle
 
@@ -97,12 +108,25 @@ def _pickled(shared: Any) -> bytes:
         if name.startswith(OWN):
             cloudpickle.register_pickle_by_value(module)
     try:
-        pickled: bytes = cloudpickle.dumps(shared)
-    except Exception as error:  # whatever a user's objects raise
+        pickled: bytes = cloudpickle.dumps((shared, settings))
+    except UNFIT as error:
         raise ValueError(
-            f"workers must be sent the whole call, of which something cannot be: {said(error)}"
+            f"{_unfit(shared[0])} must be what can be pickled, for every worker is sent it, got {error}: make what "
+            "it holds, such as open files and locks, inside of a function"
         ) from error
     return pickled
+
+
+def _unfit(first: Any) -> str:
+    """Which argument it is, of a call's arguments by name or of ``build`` alone."""
+    import cloudpickle
+
+    for name, value in (first._asdict() if hasattr(first, "_asdict") else {"build": first}).items():
+        try:
+            cloudpickle.dumps(value)
+        except UNFIT:
+            return str(name)
+    return "every argument"
 
 
 def _do(work: Callable[[bytes, int], Any], shared: bytes, i: int, settings: Mapping[str, Any]) -> tuple[str, Any]:
@@ -122,13 +146,20 @@ def _client(cluster: Cluster) -> Iterator[Any]:
         with _reached(cluster.scheduler) as client:
             yield client
         return
-    local = dask.LocalCluster(
-        n_workers=cluster.workers,
-        threads_per_worker=1,
-        memory_limit=0,  # JAX's memory is its own affair
-        dashboard_address=None,
-        silence_logs=logging.CRITICAL,  # a worker that died is replaced
-    )
+    try:
+        local = dask.LocalCluster(
+            n_workers=cluster.workers,
+            threads_per_worker=1,
+            memory_limit=0,  # JAX's memory is its own affair
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # else it asks for port 8787 all the same
+            silence_logs=logging.CRITICAL,  # a worker that died is replaced
+        )
+    except RuntimeError as error:
+        raise ValueError(
+            f"workers must be asked for below {GUARD} where a script does, for each runs the script up to there; "
+            f"they did not start: {' '.join(str(error.__cause__ or error).split())}"
+        ) from None
     with local, dask.Client(local) as client:
         yield client
 

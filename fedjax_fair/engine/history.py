@@ -7,7 +7,7 @@ import numpy as np
 
 from fedjax_fair.data.names import Names
 from fedjax_fair.metrics.groups import group_means
-from fedjax_fair.metrics.kind import ACCURACY, Metric, described
+from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values, described
 from fedjax_fair.types import Evaluation, Simulation
 
 
@@ -111,9 +111,10 @@ class History(NamedTuple):
         examples come last. Where clients have groups, ``group`` is the second.
 
         Raises:
-          ValueError: pandas is not installed.
+          ValueError: pandas is not installed, or values outside the metric's range.
         """
         pandas = _pandas("client_table")
+        _check_range(self)
         columns: dict[str, Any] = {}
         n = np.shape(self.accuracy)[1]
         for split in self.scores:
@@ -135,18 +136,19 @@ class History(NamedTuple):
     def group_table(self) -> Any:
         """A data frame with a row per group of clients, from the worst served to the best; needs pandas.
 
-        Columns: ``group``, ``clients`` (how many of it have results), and the means over them, each client counting
-        alike, of the last evaluation's ``accuracy`` (or of several metrics each by its name) and ``loss`` on the
-        first split.
+        Columns: ``group``, ``clients`` (how many of it have examples), and of the last evaluation on the first
+        split the means of ``accuracy`` (or of several metrics each by its name) and ``loss``, each over those of
+        them that have a value in it, who count alike.
 
         Raises:
-          ValueError: the clients have no groups, or pandas is not installed.
+          ValueError: the clients have no groups, pandas is not installed, or values outside the metric's range.
         """
         pandas = _pandas("group_table")
+        _check_range(self)
         if self.groups is None:
             raise ValueError("group_table needs clients with groups, as from_arrays(group=...) has, got none")
         split = next(iter(self.scores))
-        means, counts = _of_groups(self, split), judged(self, split)[-1]
+        means, counts = _of_groups(self, split), _there(self, split)[-1]
         names = [*means["loss"]]
         size = [int(counts[np.array(self.groups) == name].sum()) for name in names]
         made = pandas.DataFrame({"group": names, "clients": size, **{m: [*of.values()] for m, of in means.items()}})
@@ -156,13 +158,19 @@ class History(NamedTuple):
 
 def _of_groups(history: History, split: str) -> dict[str, dict[str, float]]:
     """Per metric, and for the loss, the groups' means at the last evaluation, of the clients that have a value."""
-    counts, loss = judged(history, split)[-1], np.asarray(history.scores[split].loss)[-1]
+    counts, loss = _there(history, split)[-1], np.asarray(history.scores[split].loss)[-1]
     found = {name: values[-1] for name, values in _columns(history, split).items()}
     assert history.groups is not None
     return {
         name: group_means(of, history.groups, counts & ~(np.isnan(of) & np.isfinite(loss)))
         for name, of in found.items()
     }
+
+
+def _check_range(history: History) -> None:
+    """As the table of rules does: worst and best of a metric that is not what it is taken for are the wrong way."""
+    for split, score in history.scores.items():
+        check_values(f"the history's {split} results", score.accuracy, history.metric)
 
 
 def measures_of(history: History, split: str) -> dict[str, np.ndarray]:
@@ -215,13 +223,18 @@ def judged(history: History, split: str) -> np.ndarray:
     Without those for whom the metric has no value, though the loss has: an AUROC of one class.
     """
     accuracy, loss, *_ = history.scores[split]
-    if history.examples is not None and split in history.examples:
-        there = np.asarray(history.examples[split]) > 0
-    else:
-        there = np.broadcast_to(~(np.isnan(accuracy) & np.isnan(loss)).all(0), np.shape(accuracy))
+    there = _there(history, split)
     if history.metric.for_everybody:
         return there
     return there & ~(np.isnan(accuracy) & np.isfinite(loss))
+
+
+def _there(history: History, split: str) -> np.ndarray:
+    """bool[T_eval, N]: who has examples in the split; where that is not known, who ever had a result."""
+    accuracy, loss, *_ = history.scores[split]
+    if history.examples is not None and split in history.examples:
+        return np.asarray(history.examples[split]) > 0
+    return np.broadcast_to(~(np.isnan(accuracy) & np.isnan(loss)).all(0), np.shape(accuracy))
 
 
 def failed(history: History, split: str) -> np.ndarray:

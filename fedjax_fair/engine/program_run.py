@@ -14,6 +14,7 @@ from fedjax_fair.engine.devices import replicate
 from fedjax_fair.engine.history import History, after, join
 from fedjax_fair.engine.programs import Program, go_on
 from fedjax_fair.engine.run import blank
+from fedjax_fair.types import Evaluation
 
 
 def train(
@@ -24,9 +25,11 @@ def train(
     stop: Callable[[], bool],
     advance: Callable[[int], None],
     first: bool = False,
+    seen: Callable[[dict[str, Evaluation]], None] | None = None,
 ) -> tuple[list[History], list[bool]]:
     """One history per run, as ``run`` makes it: from the keeper's checkpoint on, and with new ones; and whether its
-    model stayed as it was. ``first``: an evaluation comes ahead of any round."""
+    model stayed as it was. ``first``: an evaluation comes ahead of any round. ``seen`` is
+    given every chunk's scores, f32[runs, T_eval, N] each, and may refuse them."""
     runs, states, began = range(len(program.owners)), program.start(), 0
     past: list[History] = []
     begun = watch.kept(states.params)
@@ -48,6 +51,8 @@ def train(
         states, record = go_on(states, numbers, data, evaluations=evaluations, every=length, **program.call)
         pieces.append((np.full(evaluations, length), jax.device_get(record)))
         played += evaluations * length
+        if seen is not None:
+            seen(pieces[-1][1][1])
         if keeper is not None and (stop() or played - kept >= every):
             keeper.save(played, states, jax.tree.map(lambda *each: np.stack(each), *so_far()))
             kept = played

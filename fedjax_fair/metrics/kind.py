@@ -90,8 +90,10 @@ def named_metric(metric: Any) -> Metric:
 
 
 def named(function: Any) -> str:
-    """A function's name in words; "metric" for one without."""
-    name = getattr(getattr(function, "func", function), "__name__", "<lambda>")
+    """A function's name in words, also inside a ``partial`` or an ``ff.losses.whole``; "metric" for one without."""
+    while not hasattr(function, "__name__") and (inner := getattr(function, "func", getattr(function, "fn", None))):
+        function = inner
+    name = getattr(function, "__name__", "<lambda>")
     return "metric" if name == "<lambda>" else name.strip("_").replace("_", " ")
 
 
@@ -110,6 +112,7 @@ def check_values(name: str, values: Any, metric: Metric = ACCURACY) -> None:
     kind = f"{metric.name} in [{low:g}, {high:g}]"
     hint = ", fractions and not per cent," if metric.unit == "%" else ","
     raise ValueError(
-        f"{name} must hold {kind}{hint} got {finite.min():g} to {finite.max():g}: what has another range is an "
-        "ff.Metric(function, higher_is_better=..., unit=..., range=...)"
+        f"{name} must hold {kind}{hint} got {finite.min():g} to {finite.max():g}: what has another range is "
+        "metric=ff.Metric(function, higher_is_better=..., unit=..., range=...), or an error of ff.losses such as "
+        "metric=ff.losses.absolute_error"
     )

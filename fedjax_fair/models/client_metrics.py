@@ -46,10 +46,6 @@ class Whole(NamedTuple):
         """The client's number, of what was kept."""
         return self.fn(kept, y, mask)
 
-    @property
-    def __name__(self) -> str:
-        return getattr(self.fn, "__name__", "metric")
-
 
 def whole(fn: Callable[[Array, Array, Array], Array], each: Callable[[Array, Array], Array] | None = None) -> Whole:
     """A metric of all of a client's outputs at once: ``ff.simulation(..., metric=ff.losses.whole(fn))``.

@@ -32,8 +32,9 @@ STOCK = {
 def as_metric(metric: Any, loss: Callable[..., Any]) -> tuple[Metric, Callable[[Array, Array], Array]]:
     """One door for metrics, an ``ff.Metric`` or a function of outputs and labels: what it is, and the function.
 
-    A function is taken for an accuracy: higher is better, from 0 to 1, in per cent. But of a loss, one of
-    ``ff.losses`` or the simulation's own, lower is better, also under ``jit`` or ``partial``.
+    A function is taken for an accuracy: higher is better, from 0 to 1, in per cent; one of whole clients keeps its
+    name. But of a loss, one of ``ff.losses`` or the simulation's own, lower is better, also under ``jit`` or
+    ``partial``.
 
     Raises:
       ValueError: what is neither, or a Metric of which a field is not of its kind.
@@ -54,7 +55,7 @@ def _kind(function: Any, loss: Any) -> Metric:
         return STOCK[origin]._replace(fn=function)
     if callable(function) and origin is not None and origin is _origin(loss):
         return Metric(function, False, "", (-np.inf, np.inf), named(origin))
-    return Metric(function, name="accuracy")
+    return Metric(function, name=named(function) if isinstance(function, Whole) else "accuracy")
 
 
 def _origin(function: Any) -> Any:

@@ -19,6 +19,8 @@ from fedjax_fair.types import Key, Params
 def logistic_regression(classes: int = 10) -> Model:
     """Multinomial logistic regression on the flattened input, ``x W + b``.
 
+    Under a ``squared_error`` it is linear regression: ``classes`` is then the number of targets.
+
     Args:
       classes: number of logits.
     """

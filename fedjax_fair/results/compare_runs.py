@@ -23,8 +23,9 @@ from fedjax_fair.engine.programs import Program, program_of
 from fedjax_fair.engine.progress import asked_to_stop, bar
 from fedjax_fair.engine.run import as_key, chunks
 from fedjax_fair.engine.tasks import Task, in_threads
+from fedjax_fair.metrics.kind import check_values, described
 from fedjax_fair.results import references
-from fedjax_fair.types import Simulation, as_method
+from fedjax_fair.types import Evaluation, Simulation, as_method
 
 
 class Course(NamedTuple):
@@ -184,7 +185,14 @@ def _play(
         raise KeyboardInterrupt(f"stopped; what is trained is kept in {course.checkpoint}")
     keeper = _keeper(job, course) if course.begun else opened
     cuts = partial(chunks, course.rounds, course.gap, course.chunk)
-    return train(job.program, keeper, cuts, course.every or 1, stop, advance)
+    seen = partial(_check_values, job.program.sim)
+    return train(job.program, keeper, cuts, course.every or 1, stop, advance, seen=seen)
+
+
+def _check_values(sim: Simulation, scores: Mapping[str, Evaluation]) -> None:
+    """Refuse values that no table takes, before the rest is trained."""
+    for score in scores.values():
+        check_values("the metric's values", score.accuracy, described(sim.metric))
 
 
 def _trainings(

@@ -13,6 +13,8 @@ CLIMB = 0.5
 """Percentage points over the last evaluations from which a run is still improving; a hundredth in other units."""
 FEW = 10
 """Test examples below which a client's accuracy is mostly chance."""
+NAMED = 6
+"""Clients that are named where many lack a value."""
 STEP = 0.01
 """How far the coefficients' mean sum may be from 1 without a word."""
 
@@ -20,8 +22,8 @@ STEP = 0.01
 def flags(of: "Comparison") -> list[str]:
     """A sentence for everything that makes a row mean something else than it seems to."""
     alike = [f"identical, bit for bit: {', '.join(rules)}" for rules in identical(of.runs, of.split)]
-    found = [*alike, *climbing(of), *few_examples(of), *left_out(of), *steps(of), *costs(of), *edges(of)]
-    return [*found, *budgets(of)]
+    found = [*alike, *climbing(of), *few_examples(of), *without_value(of), *left_out(of), *steps(of), *costs(of)]
+    return [*found, *edges(of), *budgets(of)]
 
 
 def climbing(of: "Comparison") -> list[str]:
@@ -46,6 +48,34 @@ def few_examples(of: "Comparison") -> list[str]:
     if not any(few):
         return []
     return [f"{np.mean(few):.3g} of {len(sizes[0])} clients have fewer than {FEW} {of.split} examples"]
+
+
+def without_value(of: "Comparison") -> list[str]:
+    """Clients for whom the metric has no value, though they have examples: an AUROC of one class.
+
+    By name, where a client is the same one in all replicates.
+    """
+    histories = next(iter(of.runs.values()))  # which labels a client is judged by depends on no rule
+    if histories[0].metric.for_everybody:
+        return []
+    ends = [(h.scores[of.split].accuracy[-1], h.scores[of.split].loss[-1]) for h in histories]
+    lacking = [np.isnan(accuracy) & np.isfinite(loss) for accuracy, loss in ends]
+    if of.clients is not None:
+        lacking = [mine & of.clients for mine in lacking]
+    if not any(mine.any() for mine in lacking):
+        return []
+    told = f"{of.metric.name} has no value for"
+    names, *others = {history.clients for history in histories}
+    if others or (names is None and not of.fixed):
+        counts = np.mean([mine.sum() for mine in lacking])
+        return [f"{told} {counts:.3g} of {len(lacking[0])} clients, mean over the replicates"]
+    times = np.sum(lacking, 0)
+    who = np.flatnonzero(times)
+    called = [f"client {k}" if names is None else names[k] for k in who]
+    seeds = " replicates" if len(histories) > 1 else " replicate"
+    named = [f"{name} ({times[k]} of {len(histories)}{seeds * bool(k == who[0])})" for name, k in zip(called, who)]
+    more = f" and {len(who) - NAMED} more clients" if len(who) > NAMED else ""
+    return [f"{told} {', '.join(named[:NAMED])}{more}"]
 
 
 def left_out(of: "Comparison") -> list[str]:

@@ -119,8 +119,8 @@ def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Cont
         f"<body><h1>{escape(title)}</h1><p>{escape(intro + judged)}</p>"
         f"{compared}<h2>After the last round</h2>"
         f'<div class="wide">{table(summary["rules"], costly, metric, failed)}</div>'
-        f"<p>{legend}{' ' + COST_LEGEND if costly else ''}</p>{by_client(found, arrays, metric)}"
-        f"{worst_served(arrays, metric, further_of(summary))}{by_group(arrays, metric)}"
+        f"<p>{legend}{' ' + COST_LEGEND if costly else ''}</p>{by_client(rules, found, arrays, metric)}"
+        f"{worst_served(rules, arrays, metric, further_of(summary))}{by_group(runs, metric)}"
         f'<h2>Figures</h2><div class="figures">{figures}</div>'
         f"<h2>Command</h2><pre>{escape(summary['command'])}</pre>"
         f"<h2>Configuration</h2><pre>{escape(config)}</pre>"

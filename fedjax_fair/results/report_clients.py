@@ -1,30 +1,32 @@
 """Whom the rules serve worst, on the report page: clients by their names."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 
 import numpy as np
 
+from fedjax_fair.engine.history import History
+from fedjax_fair.engine.outcome import outcome
 from fedjax_fair.metrics.groups import group_means
 from fedjax_fair.metrics.kind import Metric
-from fedjax_fair.results.stored import rules_of
 from fedjax_fair.results.table import digits_of
 
 SHOWN = 10
 
 
-def worst_served(arrays: Mapping[str, np.ndarray], metric: Metric, further: Mapping[str, Metric]) -> str:
+def worst_served(
+    rules: Sequence[str], arrays: Mapping[str, np.ndarray], metric: Metric, further: Mapping[str, Metric]
+) -> str:
     """The section with a row per client, those first that the first rule serves worst, ten at most.
 
-    Every rule's result is that of the last evaluation, mean over the runs, by every metric. Empty where clients
-    have no names: a number may be another client in every run.
+    Every rule's result is that of the last evaluation, mean over the runs that have one, by every metric. Empty
+    where clients have no names: a number may be another client in every run.
     """
     if "clients" not in arrays:
         return ""
-    rules = rules_of(arrays)
     kinds = {"accuracy": metric} | {f"measures/{name}": kind for name, kind in further.items()}
     served = {
-        (kind, rule): kind.scale * arrays[f"{rule}/{place}"][:, -1].mean(0)
+        (kind, rule): kind.scale * over_runs(arrays[f"{rule}/{place}"][:, -1])
         for place, kind in kinds.items()
         for rule in rules
     }
@@ -38,41 +40,53 @@ def worst_served(arrays: Mapping[str, np.ndarray], metric: Metric, further: Mapp
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     which = f"the {len(order)} of {len(names)} clients" if len(order) < len(names) else "the clients"
     legend = f"At the last evaluation, mean over the runs: {which} from the worst served by {rules[0]}."
+    legend += (
+        " –: without a value in every run." if any(np.isnan(of[order]).any() for of in served.values()) else ""
+    )
     return (
         f'<h2>The worst served clients</h2><div class="wide"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div><p>{escape(legend)}</p>"
     )
 
 
-def by_group(arrays: Mapping[str, np.ndarray], metric: Metric) -> str:
-    """The section with a row per group of clients: the mean over its clients, by rule; empty without groups.
+def by_group(runs: Mapping[str, Sequence[History]], metric: Metric) -> str:
+    """The section with a row per group of clients, by rule; empty without groups.
 
-    As the table has them: of those to judge by, such as the honest, who have examples; none where one failed.
+    Of every run that did not fail the group's mean at the last evaluation is over its clients with a value, as in
+    the summary's worst group; and the table's figure is the mean over the runs with one.
     """
-    if "groups" not in arrays:
+    groups = next(iter(runs.values()))[0].groups
+    if groups is None:
         return ""
-    who = arrays.get("honest", np.ones(len(arrays["groups"]), bool))
-    names, counts = np.unique(arrays["groups"][who], return_counts=True)
-    served = {rule: _of_groups(rule, arrays, who) for rule in rules_of(arrays)}
-    rows = [
-        f"<td>{escape(str(name))}</td><td>{count}</td>"
-        + "".join(f"<td>{_cell(metric.scale * means[k], metric)}</td>" for means in served.values())
-        for k, (name, count) in enumerate(zip(names, counts))
-    ]
-    heads = ["group", "clients", *(f"{metric.name} by {rule}" for rule in served)]
+    served = [[_group_means(history) for history in histories] for histories in runs.values()]
+    rows, gaps = [], False
+    for name, count in zip(*np.unique(groups, return_counts=True)):
+        means = [float(over_runs(np.array([of[str(name)] for of in each]))) for each in served]
+        gaps |= bool(np.isnan(means).any())
+        cells = [escape(str(name)), str(count), *(_cell(metric.scale * mean, metric) for mean in means)]
+        rows.append("".join(f"<td>{cell}</td>" for cell in cells))
+    heads = ["group", "clients", *(f"{metric.name} by {rule}" for rule in runs)]
     head = "".join(f"<th>{escape(text)}</th>" for text in heads)
     body = "".join(f"<tr>{row}</tr>" for row in rows)
+    legend = "At the last evaluation: the mean over the group's clients that have a value, then over the runs."
+    legend += " –: none of them has one, in any run." if gaps else ""
     return (
         f'<h2>Groups of clients</h2><div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
-        "</table></div><p>At the last evaluation, mean over the group's clients and over the runs.</p>"
+        f"</table></div><p>{escape(legend)}</p>"
     )
 
 
-def _of_groups(rule: str, arrays: Mapping[str, np.ndarray], who: np.ndarray) -> np.ndarray:
-    """f[groups]: the means over the groups' clients, sorted by name, mean over the runs."""
-    groups = arrays["groups"][who].tolist()
-    runs = zip(*(arrays[f"{rule}/{field}"][:, -1, who] for field in ("accuracy", "judged")))
-    return np.mean([[*group_means(accuracy, groups, judged).values()] for accuracy, judged in runs], 0)
+def _group_means(history: History) -> dict[str, float]:
+    """Of one run; NaN where nothing can be said of it."""
+    ended, groups = outcome(history), history.groups or ()
+    return group_means(history.accuracy[-1], groups, ended.counts & (not ended.lost))
+
+
+def over_runs(values: np.ndarray) -> np.ndarray:
+    """f[R, ...] -> f[...]: the mean over the runs that have a value; NaN where none has."""
+    known = ~np.isnan(values)
+    total, count = np.where(known, values, 0).sum(0), known.sum(0)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _cell(value: float, metric: Metric) -> str:

@@ -1,6 +1,6 @@
 """What each client gives and what it gets, on the report page: its shares beside its own results."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from html import escape
 from typing import Any
@@ -9,22 +9,24 @@ import numpy as np
 
 from fedjax_fair import plot
 from fedjax_fair.metrics.kind import Metric
+from fedjax_fair.results.report_clients import over_runs
 from fedjax_fair.results.shares import Contribution, shown, titles
-from fedjax_fair.results.stored import rules_of
 from fedjax_fair.results.table import digits_of
 
 
-def by_client(found: Contribution | None, arrays: Mapping[str, np.ndarray], metric: Metric) -> str:
+def by_client(
+    rules: Sequence[str], found: Contribution | None, arrays: Mapping[str, np.ndarray], metric: Metric
+) -> str:
     """The section with a row per client, from the highest share of the first measure; empty without a contribution.
 
-    Beside the shares stands what each rule's model gives the client at the last evaluation, mean over the seeds.
+    Beside the shares stands what each rule gives the client at the last evaluation, mean over seeds with a value.
 
     Raises:
       ValueError: the contribution is of another number of clients than the results.
     """
     if found is None:
         return ""
-    served = {rule: metric.scale * arrays[f"{rule}/accuracy"][:, -1].mean(0) for rule in rules_of(arrays)}
+    served = {rule: metric.scale * over_runs(arrays[f"{rule}/accuracy"][:, -1]) for rule in rules}
     clients, results = len(found.order()), len(next(iter(served.values())))
     if clients != results:
         raise ValueError(f"contribution.json is of {clients} clients, and the results are of {results}")

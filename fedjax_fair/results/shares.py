@@ -144,7 +144,7 @@ class Contribution(NamedTuple):
         return pandas.concat(frames, ignore_index=True)
 
     def save(self, folder: str | Path) -> Path:
-        """Write ``contribution.json`` into a results folder, whose report then has a table by client.
+        """Write ``contribution.json`` into a results folder, whose report then has a table by client; it is made.
 
         Raises:
           ValueError: it cannot be written.
@@ -154,6 +154,7 @@ class Contribution(NamedTuple):
             plain[name] = {measure: of.tolist() for measure, of in plain[name].items()}
         place = Path(folder) / FILE
         try:
+            place.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(place, to_json(plain))
         except OSError as error:
             raise ValueError(f"folder {folder} cannot be written: {error.strerror}") from error

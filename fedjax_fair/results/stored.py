@@ -1,6 +1,5 @@
 """What a results folder keeps, as histories and their metric."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,11 +25,6 @@ def further_of(summary: dict[str, Any]) -> dict[str, Metric]:
 def _metric(kept: dict[str, Any]) -> Metric:
     low, high = kept["range"]  # infinity is null in JSON
     return Metric(**kept | {"range": (-np.inf if low is None else low, np.inf if high is None else high)})
-
-
-def rules_of(arrays: Mapping[str, np.ndarray]) -> list[str]:
-    """The rules of a folder's arrays; no metric is called "rounds", as further ones may be "accuracy"."""
-    return [name.removesuffix("/rounds") for name in arrays if name.endswith("/rounds")]
 
 
 def histories_of(rule: str, arrays: dict[str, np.ndarray], metric: Metric = ACCURACY) -> list[History]:

@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+import types
 from pathlib import Path
 
 import jax
@@ -14,6 +15,7 @@ from test_cli_errors import refusal
 from fedjax_fair.cli.arguments import read_command
 from fedjax_fair.cli.commands import main
 from fedjax_fair.cli.comparing import prepare_comparison
+from fedjax_fair.cli.judging import reading_of
 
 pytestmark = pytest.mark.usefixtures("quick_to_compile")
 SHORT = ["--rounds", "2", "--eval-every", "2", "--quiet", "--out", "out"]
@@ -85,6 +87,18 @@ def broken(outputs, y):
 
 
 off = ff.Metric(lambda o, y: abs(o[:, 0] - y), False, "kg", (0, float("inf")), name="off")
+
+
+def sensitivity(outputs, y, mask):
+    return jnp.mean(outputs.argmax(-1) == 1, where=mask & (y == 1))
+
+
+def right(outputs, y):
+    return (outputs.argmax(-1) == y).astype(float)
+
+
+mine = ff.losses.whole(sensitivity)
+other = ff.Metric(right, name="hits")
 """
 
 
@@ -220,6 +234,10 @@ DECIMAL = ["--data", "number.csv", "--client", "who", "--label", "b"]
         ([*DECIMAL, "--loss", "absolute_error", "--metric", "r2"], "absolute_error", ["R2"], 1),
         ([*DECIMAL, "--loss", "own.py:pinball:q=.9", "--metric", "own.py:off"], "pinball", ["off"], 1),
         ([*DECIMAL, "--metric", "rmse", "own.py:off"], "squared_error", ["rmse", "off"], 1),
+        ([*TABLE, "--metric", "own.py:mine"], "softmax_cross_entropy", ["sensitivity"], 2),
+        ([*TABLE, "--metric", "own.py:mine", "accuracy"], "softmax_cross_entropy", ["sensitivity", "accuracy"], 2),
+        ([*TABLE, "--metric", "own.py:right", "own.py:other"], "softmax_cross_entropy", ["right", "hits"], 2),
+        ([*TABLE, "--metric", "own.py:right"], "softmax_cross_entropy", ["right"], 2),
         ([*GRADES, "grade", "--regression"], "squared_error", ["RMSE"], 1),
         ([*GRADES, "grade"], "softmax_cross_entropy", ["accuracy"], 3),
         ([*GRADES, "grade", "a", "--loss", "squared_error"], "squared_error", ["RMSE"], 2),
@@ -234,6 +252,29 @@ def test_the_loss_the_metrics_and_the_outputs_fit_the_labels(words, loss, metric
     assert getattr(made.ground.loss, "func", made.ground.loss).__name__ == loss
     assert [sim.metric.name, *(sim.further or ())] == (metrics or ["auroc", "f1"])
     assert jax.eval_shape(sim.init, jax.random.key(0)).params["Dense_0"]["bias"].shape == (outputs,)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words", "said"),
+    [
+        (
+            [0.0, 1.0],
+            (),
+            "labels 0, 1 are decimal numbers, so this is a regression; for classes write whole numbers",
+        ),
+        ([0, 1], (), ""),
+        ([0.5, 1.0], (), ""),
+        (range(150), (), "labels have 150 values, so this is a classification; for a regression pass --regression"),
+        (range(150), ("--regression",), ""),
+        ([0.0, 1.0], ("--loss", "squared_error"), ""),
+    ],
+)
+def test_how_labels_are_read_is_said_where_they_may_mean_something_else(labels, words, said):
+    experiment = read_command(["compare", *words])[0]
+    data = types.SimpleNamespace(y=np.resize(np.array([*labels]), 300), names=None)
+    found = reading_of(experiment, data)
+    assert found.startswith(said)
+    assert bool(found) == bool(said)
 
 
 def test_several_metrics_of_a_regression_are_one_command_line(here, capsys):

@@ -98,13 +98,29 @@ def test_the_page_judges_by_the_clients_that_the_table_judges_by(history, tmp_pa
     assert row_of(report(place).read_text(), "Switzerland") == f"<td>1</td><td>{bern:.1f}</td>"
 
 
-def test_the_page_has_no_mean_of_a_group_with_a_client_that_failed(history, tmp_path):
+def test_the_page_leaves_out_of_a_groups_mean_the_runs_in_which_a_client_of_it_failed(history, tmp_path):
     test = history.scores["test"]
     broken = [np.where(np.arange(3) == 0, np.nan, of) for of in (test.accuracy, test.loss)]
     failed = history._replace(scores={"test": test._replace(accuracy=broken[0], loss=broken[1])})
     page = report(ff.save(tmp_path / "out", {"fedavg": [history, failed]})).read_text()
-    assert row_of(page, "Switzerland") == "<td>2</td><td>–</td>"
+    assert row_of(page, "Switzerland") == f"<td>2</td><td>{100 * history.accuracy[-1][:2].mean():.1f}</td>"
     assert row_of(page, "France") == f"<td>1</td><td>{100 * history.accuracy[-1][2]:.1f}</td>"
+
+
+def test_every_column_is_of_the_clients_that_have_a_value_in_it(history):
+    auroc, other = np.array([[np.nan, 0.5, 0.75]]), np.array([[0.25, 0.75, 1.0]])
+    kinds = {
+        "metric": ff.Metric(None, name="auroc", for_everybody=False),
+        "further": {"sensitivity": ff.Metric(None)},
+    }
+    score = ff.types.Evaluation(auroc, np.array([[1.0, 2.0, 3.0]]), {"sensitivity": other})
+    made = history._replace(scores={"test": score}, examples={"test": np.ones((1, 3))}, **kinds).group_table()
+    assert made.set_index("group").loc["Switzerland"].to_dict() == {
+        "clients": 2,
+        "auroc": 0.5,
+        "sensitivity": 0.5,
+        "loss": 1.5,
+    }
 
 
 def test_the_worst_group_of_an_error_is_the_one_with_the_highest():
@@ -143,6 +159,15 @@ def test_wrong_groups_are_one_sentence(sentence):
     with pytest.raises(ValueError) as error:  # noqa: PT011
         REFUSED[sentence]()
     assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize("table", ["client_table", "group_table"])
+def test_values_that_no_accuracy_has_are_refused_as_in_the_table_of_rules(table, history):
+    far = history._replace(scores={"test": history.scores["test"]._replace(accuracy=np.array([[0.5, 3.0, 1.0]]))})
+    with pytest.raises(ValueError, match=r"accuracy in \[0, 1\], .* got 0.5 to 3: .* metric=ff.losses.absol"):
+        getattr(far, table)()
+    kind = ff.Metric(None, False, "", (0, np.inf), "error")
+    getattr(far._replace(metric=kind), table)()
 
 
 def test_a_table_without_groups_is_one_sentence(history):

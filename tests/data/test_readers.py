@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -139,6 +140,20 @@ def test_words_may_be_numbered_and_missing_ones_are_none_of_the_words():
     made.loc[0, "sex"] = None
     hot = ff.data.table(made, client="hospital", label="ill", missing="mean")
     assert np.asarray(hot.x)[0, 1:].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("gap", ["unknown", "?", "-", "na"])
+def test_a_word_among_numbers_is_no_reason_to_read_words(place, gap):
+    made = frame().assign(age=[*range(7), gap, *range(8, 40)])
+    made.to_csv("t.csv", index=False)
+    sentence = f"column 'age' is numeric in 39 of 40 rows, but row 7 holds {gap!r}: correct it, empty it"
+    for settings in ({}, {"source": frame(), "test": "t.csv"}):
+        with pytest.raises(ValueError, match=re.escape(sentence)):
+            ff.data.table(**{"source": "t.csv", "client": "hospital", "label": "ill"} | settings)
+    coded = ff.data.table("t.csv", client="hospital", label="ill", words="codes")
+    assert coded.names.categories[0][0] == "age"
+    few = made.assign(age=["1", "2", "many", "none"] * 10)  # half of them are words: they are words
+    assert "age=many" in ff.data.table(few, client="hospital", label="ill").names.features
 
 
 def test_a_table_of_test_rows_goes_to_its_clients():

@@ -3,6 +3,7 @@
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -134,9 +135,9 @@ def test_what_a_file_of_the_users_holds_is_sent_along(tmp_path, monkeypatch):
     """No process can import it by the name that it has here."""
     (tmp_path / "sent.py").write_text("def half(y):\n    return share * y\n\nshare = 0.5\n")
     half = own_factory(f"{tmp_path / 'sent.py'}:half", "loss")
-    pickled = cluster._pickled({"loss": half})
+    pickled = cluster._pickled({"loss": half}, {})
     monkeypatch.delitem(sys.modules, half.__module__)
-    assert pickle.loads(pickled)["loss"](3.0) == 1.5
+    assert pickle.loads(pickled)[0]["loss"](3.0) == 1.5
 
 
 def test_what_fails_there_is_raised_here(scheduler):
@@ -146,19 +147,6 @@ def test_what_fails_there_is_raised_here(scheduler):
         return of(ff.qfedavg(q=q, lipschitz=20.0), federation(0))
 
     with pytest.raises(ValueError, match="no room on the cluster"):
-        ff.sweep(build, {"q": [0.1]}, rounds=1, scheduler=scheduler, progress=False)
-
-
-def test_what_cannot_be_sent_is_one_sentence(scheduler):
-    lock = threading.Lock()
-
-    def build(q):
-        with lock:
-            return of(ff.qfedavg(q=q, lipschitz=20.0), federation(0))
-
-    with pytest.raises(
-        ValueError, match="workers must be sent the whole call, of which something cannot be: TypeError"
-    ):
         ff.sweep(build, {"q": [0.1]}, rounds=1, scheduler=scheduler, progress=False)
 
 
@@ -177,6 +165,33 @@ def test_a_wrong_call_is_one_sentence(settings, sentence, monkeypatch):
     monkeypatch.setattr("fedjax_fair.engine.sweep.as_mesh", lambda devices: None if devices == 1 else devices)
     with pytest.raises(ValueError, match=sentence):
         ff.sweep(lambda q: of(ff.qfedavg(q=q, lipschitz=20.0), federation(0)), {"q": [0.1]}, **settings)
+
+
+def test_a_build_that_cannot_be_pickled_is_named():
+    lock = threading.Lock()
+
+    def build(q):
+        with lock:
+            return of(ff.qfedavg(q=q, lipschitz=20.0), federation(0))
+
+    with pytest.raises(ValueError, match=r"build must be what can be pickled, .* got cannot pickle '_thread.lock'"):
+        ff.sweep(build, {"q": [0.1]}, rounds=1, workers=1, progress=False)
+
+
+SCRIPT = """
+from fedjax_fair.engine.cluster import cluster_of, on_cluster
+
+on_cluster(cluster_of(1, None), len, (len,), [1], print)
+"""
+
+
+def test_a_script_without_its_guard_ends_in_one_sentence(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    ended = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert 'ValueError: workers must be asked for below if __name__ == "__main__":' in ended.stderr
+    assert ended.stderr.count("Traceback") == 1
+    assert "8787" not in ended.stderr
 
 
 def test_dask_that_is_not_installed_is_named(monkeypatch):

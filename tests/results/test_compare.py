@@ -234,6 +234,17 @@ def test_a_criterion_needs_the_validation_split():
         ff.compare({"fedavg": ff.fedavg()}, without, tune={"fedavg": {"lr": [0.1, 0.2]}}, **SHORT)
 
 
+def test_values_that_no_accuracy_has_stop_it_before_the_end():
+    far = ff.Metric(lambda outputs, y: 5.0 + 0 * ff.losses.accuracy(outputs, y), name="accuracy")
+
+    def of_distance(rule, data):
+        trainer = ff.local_sgd(optax.sgd(0.1), batch_size=2)
+        return ff.simulation(toy.linear, data, aggregator=rule, trainer=trainer, metric=far)
+
+    with pytest.raises(ValueError, match=r"the metric's values must hold accuracy in .* got 5 to 5: .* metric=ff"):
+        ff.compare({"fedavg": ff.fedavg()}, of_distance, federation=toy.federation(), rounds=1, replicates=1)
+
+
 def test_one_replicate_has_no_differences():
     one = ff.compare({"a": ff.fedavg(), "b": ff.fedavg("uniform")}, build, replicates=1, **SHORT)
     assert "±" not in one.table().splitlines()[2]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fedjax_fair as ff
+from fedjax_fair.data.names import Names
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.flags import flags
 from fedjax_fair.types import Evaluation
@@ -59,6 +60,34 @@ CASES = {
     "budget": ({"a": plain()}, TUNED, "tuning: 3 points for every rule"),
     "budgets": ({"a": plain(), "b": plain()}, TUNED, "tuning budgets differ: a 3, b 1 points"),
 }
+
+
+def lacking(*clients, names=tuple("abcdef")):
+    """A run whose AUROC has no value for these clients."""
+    made = history()
+    score = made.scores["test"]
+    accuracy = np.where(np.isin(np.arange(N), clients), np.nan, score.accuracy)
+    kind = ff.Metric(None, name="auroc", for_everybody=False)
+    scores = {"test": score._replace(accuracy=accuracy)}
+    return made._replace(scores=scores, metric=kind, names=Names(clients=names))
+
+
+@pytest.mark.parametrize(
+    ("runs", "changes", "sentence"),
+    [
+        ([lacking(1, 2), lacking(1)], {}, ["auroc has no value for b (2 of 2 replicates), c (1 of 2)"]),
+        ([lacking(1)], {"clients": np.arange(N) != 1}, []),
+        ([lacking(1), lacking()], {"clients": np.arange(N) != 2}, ["auroc has no value for b (1 of 2 replicates)"]),
+        ([lacking(1, names=None)], {"fixed": True}, ["auroc has no value for client 1 (1 of 1 replicate)"]),
+        (
+            [lacking(1, names=None), lacking(2, 4, names=None)],
+            {},
+            ["auroc has no value for 1.5 of 6 clients, mean over the replicates"],
+        ),
+    ],
+)
+def test_clients_without_a_value_are_named(runs, changes, sentence):
+    assert [flag for flag in flags(comparison({"a": runs}, **changes)) if "no value" in flag] == sentence
 
 
 @pytest.mark.parametrize(("runs", "changes", "sentence"), CASES.values(), ids=CASES)

@@ -202,6 +202,7 @@ def test_a_contribution_in_the_folder_is_a_table_by_client_and_a_figure(folder, 
     errors = {measure: np.full(8, 0.001) for measure in shares}
     found = ff.Contribution(shares, errors, ends, ends, "shapley", "test", 12, 5, 0, 99)
     found.save(place)
+    assert found.save(tmp_path / "a" / "new").exists()
     main(["report", str(place)])
     page = (place / "report.html").read_text()
     section = page.partition("What each client contributes")[2].partition("</table>")[0]

@@ -89,6 +89,42 @@ def test_a_run_that_was_stopped_before_its_first_round_cost_nothing(history):
     assert [*measures["downloads"], *measures["evaluations"]] == [0, 0]
 
 
+def test_a_further_metric_may_be_called_accuracy(history, tmp_path):
+    scores = {"test": history.scores["test"]._replace(further={"accuracy": history.accuracy})}
+    kinds = {
+        "metric": ff.Metric(None, name="auroc", unit=""),
+        "further": {"accuracy": ff.Metric(None, name="accuracy")},
+    }
+    place = ff.save(tmp_path / "out", {"fedavg": history._replace(scores=scores, **kinds)})
+    main(["report", str(place)])
+    page = (place / "report.html").read_text()
+    assert "<th>auroc by fedavg</th><th>accuracy by fedavg</th>" in page
+
+
+def test_a_client_is_shown_by_the_runs_that_have_a_value_of_it(history, tmp_path):
+    def run(*accuracy):
+        found = history.scores["test"]._replace(
+            accuracy=np.array([accuracy] * 2, np.float32), loss=np.zeros((2, 3))
+        )
+        kind = history.metric._replace(for_everybody=False)
+        names = history.names._replace(groups=("west", "north", "west"))
+        return history._replace(
+            scores={"test": found}, metric=kind, names=names, examples={"test": np.ones((2, 3))}
+        )
+
+    runs = [run(0.9, np.nan, 0.2), run(np.nan, np.nan, 0.4)]
+    place = ff.save(tmp_path / "out", {"fedavg": runs})
+    main(["report", str(place)])
+    page = (place / "report.html").read_text()
+    clients, groups = page.partition("worst served clients")[2].split("Groups of clients")
+    assert "Chur</td><td>30.0" in clients
+    assert "Aarau</td><td>90.0" in clients
+    west = 100 * np.mean([run.group_table().accuracy[0] for run in runs])
+    assert f"<td>west</td><td>2</td><td>{west:.1f}</td>" in groups
+    assert "<td>north</td><td>1</td><td>–</td>" in groups
+    assert "–: none of them has one" in groups
+
+
 def test_a_history_is_a_table_by_client_from_the_worst_served(history):
     made = history.client_table()
     assert isinstance(made, pd.DataFrame)

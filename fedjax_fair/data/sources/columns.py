@@ -18,6 +18,11 @@ MOST_WORDS = 100
 """Different words in a column that may become a column each."""
 
 
+NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
+NUMERIC = 0.9
+"""From which share of a column's different cells numbers are what it is meant to hold."""
+
+
 class Column(NamedTuple):
     """One column: numbers f64[E], NaN where one is missing, or words, None where one is missing."""
 
@@ -159,6 +164,24 @@ def _check_range(name: str, columns: Sequence[Column]) -> None:
             )
 
 
+def _check_words(name: str, column: Column) -> None:
+    """Raise ValueError for a column of numbers that a few cells make one of words."""
+    if column.values.dtype.kind == "f":
+        return
+    listed = column.values.tolist()
+    strange = {word for word in listed if word is not None and not NUMBER.fullmatch(word)}
+    known = set(listed) - {None}
+    if not strange or len(known) - len(strange) < NUMERIC * len(known):
+        return
+    row = next(i for i, word in enumerate(listed) if word in strange)
+    count = sum(word is not None and word not in strange for word in listed)
+    raise ValueError(
+        f"column {name!r} is numeric in {count} of {len(listed)} rows, but row {row} holds {listed[row]!r}: "
+        "correct it, empty it (missing= fills gaps), leave the column out of features, or number its cells as "
+        "words by words='codes'"
+    )
+
+
 def encoded(
     name: str, columns: Sequence[Column], words: str
 ) -> tuple[list[np.ndarray], list[str], bool, tuple[str, ...] | None]:
@@ -168,8 +191,11 @@ def encoded(
     the number k ("codes") or column k of zeros and ones ("one-hot"); a missing word is NaN, or zeros.
 
     Raises:
-      ValueError: too many words for a column each, or words of the test rows that no training row has.
+      ValueError: too many words for a column each, a few words among numbers, or words of the test rows that no
+        training row has.
     """
+    for column in columns if words == "one-hot" else ():
+        _check_words(name, column)
     numeric = {column.values.dtype.kind == "f" for column in columns if not column.missing.all()}
     if numeric <= {True}:
         _check_range(name, columns)

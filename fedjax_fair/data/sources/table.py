@@ -59,8 +59,8 @@ def table(
       clients' names, sorted.
 
     Raises: ValueError, in one sentence: a table that cannot be read, columns that it lacks, missing values (which
-    columns, and how many), a column of more than 100 words as "one-hot", a column without a value among the
-    training rows, and as :meth:`FederatedData.from_arrays`.
+    columns, and how many), as "one-hot" a column of more than 100 words, or of numbers but for a few cells, a
+    column without a value among the training rows, and as :meth:`FederatedData.from_arrays`.
     """
     found = read_columns(
         source,
