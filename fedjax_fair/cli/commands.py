@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -196,7 +197,7 @@ def show_list(listing: Listing) -> None:
         if asked:
             print(f"{title}\n" + "\n".join(cards.as_text(cards.card(factory), width) for factory in asked) + "\n")
     if not listing.names:
-        print(f"Datasets: {', '.join(DATASETS)}")
+        print(textwrap.fill(f"Datasets: {', '.join(DATASETS)}", width, subsequent_indent="  "))
 
 
 def write_report(asked: Reporting) -> None:

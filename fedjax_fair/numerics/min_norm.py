@@ -25,10 +25,9 @@ def min_norm_with_row(gram: Array, row: Array, where: Array, guided: Array, iter
     ``guided``, bool[].
     """
     row = jnp.where(where, row, 0)
-    beside = gram @ row
-    bordered = jnp.block([[gram, beside[:, None]], [beside[None], (row @ beside)[None, None]]])
-    mixture = min_norm(bordered, jnp.append(where, guided), iterations)
-    return mixture[:-1] + mixture[-1] * row
+    hull = jnp.concatenate([jnp.eye(row.shape[0], dtype=gram.dtype), row[None]])
+    mixture = min_norm(hull @ gram @ hull.T, jnp.append(where, guided), iterations)
+    return mixture @ hull
 
 
 def min_norm_in_halfspace(gram: Array, slope: Array, where: Array, iterations: int = 300) -> Array:

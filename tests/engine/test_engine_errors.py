@@ -101,11 +101,12 @@ def test_a_wrong_simulation_is_one_sentence(data, settings, sentence):
 
 def test_targets_that_are_no_labels_need_another_loss():
     data = ff.FederatedData.from_arrays(np.ones((20, DIM)), np.linspace(0, 1, 20), client_id=np.arange(20) % 2)
-    with refused("integer labels [B], got outputs (2, 3) and labels (2,) of type float32; pass another loss="):
+    with refused("got outputs (2, 3) and labels (2,) of type float32; pass another loss="):
         ff.simulation(linear, data, aggregator=ff.fedavg(), trainer=FULL)
     one = (lambda key, x: jnp.zeros((DIM, 1)), lambda p, x: x @ p)
-    with refused("accuracy needs logits [B, C] and integer labels [B], got outputs (2, 1) and labels (2,) of type"):
-        ff.simulation(one, data, aggregator=ff.fedavg(), trainer=FULL, loss=ff.losses.squared_error)
+    parts = {"loss": ff.losses.squared_error, "metric": ff.losses.accuracy}
+    with refused("got outputs (2, 1) and labels (2,) of type float32; pass another metric="):
+        ff.simulation(one, data, aggregator=ff.fedavg(), trainer=FULL, **parts)
 
 
 def test_a_split_that_the_data_has_not_cannot_be_evaluated(without_validation):
