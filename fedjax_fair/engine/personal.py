@@ -28,7 +28,6 @@ KINDS = ("personal", "tuned")
 SIDE_BY_SIDE = 2**18, 2**28
 """Bytes of models that are judged side by side: on a CPU, whose cores a larger model keeps busy, and elsewhere."""
 IN_TURN = 64  # examples at most in a pass of a model that is judged alone: half of the last is nobody's
-
 ModelOf = Callable[[Array], Params]
 """``id i32[] -> the client's model``."""
 Own = Callable[[Params, FederatedData, Any], ModelOf]

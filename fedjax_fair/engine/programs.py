@@ -212,6 +212,21 @@ def _width(side_by_side: int | str | None, sim: Simulation, runs: int) -> int | 
     return None if width >= runs else width
 
 
+def given_width(side_by_side: Any, most: int) -> int | None:
+    """How many of ``most`` go side by side, as asked: None is all of them; None where "auto" has to choose.
+
+    Raises:
+      ValueError: another word, or no whole number from 1.
+    """
+    if side_by_side is None:
+        return most
+    if side_by_side == "auto":
+        return None
+    if isinstance(side_by_side, str):
+        raise ValueError(f'side_by_side must be "auto", None or a whole number, got {side_by_side!r}')
+    return min(check_count("side_by_side", side_by_side), most)
+
+
 def _is_large(sim: Simulation) -> bool:
     """Whether one run alone keeps a CPU busy."""
     params = jax.eval_shape(sim.init, jax.random.key(0)).params

@@ -10,11 +10,10 @@ import numpy as np
 from jax import Array
 
 from fedjax_fair import metrics
-from fedjax_fair.checks import check_count
 from fedjax_fair.engine.checkpoint import describe
 from fedjax_fair.engine.coalition_store import Kept
 from fedjax_fair.engine.coalitions import Course, Value, rounds_of, trainings
-from fedjax_fair.engine.programs import LARGE
+from fedjax_fair.engine.programs import LARGE, given_width
 from fedjax_fair.engine.progress import asked_to_stop, bar
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.numerics.model_size import bytes_of
@@ -98,12 +97,8 @@ def width_of(side_by_side: int | str | None, estimate: Estimate, sim: Simulation
     """
     rounds = estimate.method == "federated-shapley"
     most = estimate.at_once(players_of(estimate.method, sim))
-    if side_by_side is None:
-        return most
-    if side_by_side != "auto":
-        if isinstance(side_by_side, str):
-            raise ValueError(f'side_by_side must be "auto", None or a whole number, got {side_by_side!r}')
-        return min(check_count("side_by_side", side_by_side), most)
+    if (given := given_width(side_by_side, most)) is not None:
+        return given
     params = jax.eval_shape(sim.init, jax.random.key(0)).params
     if rounds:
         return min(most, max(1, TOGETHER // bytes_of(params)))

@@ -9,11 +9,11 @@ import numpy as np
 from fedjax_fair.aggregators.exploring import exploring
 from fedjax_fair.aggregators.pg_ffl import pg_ffl, reward_of
 from fedjax_fair.aggregators.policy import STATES, WEIGHTS, Network, Policy
-from fedjax_fair.checks import check_choice, check_count, check_range, said
+from fedjax_fair.checks import check_choice, check_range, said
 from fedjax_fair.data.alike import Alike
 from fedjax_fair.engine.episodes import Lesson, explored_of
 from fedjax_fair.engine.made_alike import made_alike
-from fedjax_fair.engine.programs import LARGE
+from fedjax_fair.engine.programs import LARGE, given_width
 from fedjax_fair.engine.run import as_key
 from fedjax_fair.results.compare_arguments import check_build
 from fedjax_fair.types import Simulation
@@ -96,12 +96,8 @@ def check_reward(reward: Any, cohort: int) -> None:
 
 def width_of(side_by_side: Any, sim: Simulation, federations: int, threads: int) -> int:
     """How many federations are vmapped at a time."""
-    if side_by_side is None:
-        return federations
-    if side_by_side != "auto":
-        if isinstance(side_by_side, str):
-            raise ValueError(f'side_by_side must be "auto", None or a whole number, got {side_by_side!r}')
-        return min(check_count("side_by_side", side_by_side), federations)
+    if (given := given_width(side_by_side, federations)) is not None:
+        return given
     if jax.default_backend() != "cpu":
         return federations
     params = jax.eval_shape(sim.init, jax.random.key(0)).params
