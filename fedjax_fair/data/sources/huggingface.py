@@ -101,7 +101,8 @@ def of_columns(
     others = None if tests is None else _part(tests, client, label, features)
     check_tested(others, mine, "test")
     if regression:
-        labels, mine, others = None, *(_targets(part, label, labels) for part in (mine, others))
+        mine = _targets(mine, label, labels)
+        others, labels = None if others is None else _targets(others, label, labels), None
     elif labels is None and mine.y.ndim == 1 and mine.y.dtype.kind in "iuUb":
         y, y_test, labels = numbered(mine.y, None if others is None else others.y, "label")
         mine = mine._replace(y=y)
@@ -110,10 +111,8 @@ def of_columns(
     return Examples(mine, others, Names(labels=None if labels is None else tuple(labels)), groups=groups)
 
 
-def _targets(part: Part | None, column: str, labels: Sequence[str] | None) -> Part | None:
+def _targets(part: Part, column: str, labels: Sequence[str] | None) -> Part:
     """The same with labels that are numbers, for a regression."""
-    if part is None:
-        return None
     if labels is not None or part.y.dtype.kind not in "iufb":
         raise ValueError(f"label must be numbers for a regression, got words or classes in column {column!r}")
     return part._replace(y=part.y.astype(np.float32))
