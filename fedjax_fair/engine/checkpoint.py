@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
+from fedjax_fair.data.host_store import HostStore
 from fedjax_fair.engine.signals import scored
 from fedjax_fair.types import SimState, Simulation
 
@@ -151,7 +152,7 @@ def describe(sim: Simulation, start: SimState, settings: Mapping[str, Any]) -> d
     """What a run is told apart by: versions, settings, first state, data, and the program itself."""
     versions = {name: metadata.version(name) for name in ("fedjax-fair", "jax", "jaxlib")}
     # In this order: another rule often starts from another state, too.
-    digests = {PROGRAM: _program(sim), DATA: _digest(*_bytes(sim.data)), START: _digest(*_bytes(start))}
+    digests = {PROGRAM: _program(sim), DATA: _digest(*_bytes_of_data(sim.data)), START: _digest(*_bytes(start))}
     return versions | {"device": device()} | dict(settings) | digests
 
 
@@ -203,6 +204,10 @@ def _constants(program: Any) -> Iterator[Any]:
 
 def _bytes(tree: Any) -> list[bytes]:
     return [np.ascontiguousarray(_plain(leaf)).tobytes() for leaf in jax.tree.leaves(tree)]
+
+
+def _bytes_of_data(data: Any) -> list[bytes]:
+    return [*_bytes(data), *(data.x.sample() if isinstance(data.x, HostStore) else ())]
 
 
 def _digest(*pieces: bytes) -> str:

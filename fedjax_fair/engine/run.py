@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_fair.checks import check_count, check_truth
+from fedjax_fair.engine import ahead, watch
 from fedjax_fair.engine import checkpoint as checkpoints
-from fedjax_fair.engine import watch
 from fedjax_fair.engine.history import History, after, join, told
 from fedjax_fair.engine.progress import asked_to_stop, bar
 from fedjax_fair.engine.signals import scored
@@ -130,7 +130,10 @@ def run(
             return state, told(past, sim)
         for evaluations, length in chunks(rounds, gap, chunk, done, eval_first and past is None):
             functions = {"step": sim.step, "evaluate": sim.evaluate, "deploy": sim.deploy}
-            state, record = _play(state, sim.data, **functions, evaluations=evaluations, every=length)
+            if sim.coming is not None and length:
+                state, record = ahead.play(sim, state, evaluations, length)
+            else:
+                state, record = _play(state, sim.data, **functions, evaluations=evaluations, every=length)
             pieces.append((np.full(evaluations, length), jax.device_get(record)))
             advance(evaluations * length)
             warned = warned or watch.say(watch.below_zero(sim, join(pieces[-1:], 0)))
