@@ -52,6 +52,9 @@ def draw_rule(name: str) -> None:
         right.axvline(SHOWN, color="grey", linewidth=0.6, zorder=0)
         for ax in (left, right):
             ax.axhline(0, color="grey", linewidth=0.6, zorder=0)
+        if coef.max() > 10:  # coefficients that make up for short updates
+            left.set_yscale("symlog")
+            left.set_ylim(bottom=min(0.0, coef.min()))
         left.set(xlabel=f"Received loss in round {SHOWN}", ylabel="Coefficient")
         right.set(xlabel="Round", xlim=(1, ROUNDS))
     save(figure, name)

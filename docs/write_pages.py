@@ -177,7 +177,8 @@ def example(known: Card, selects: bool) -> list[str]:
         if default == "required"
     )
     made = f"ff.{known.name}({needed})"
-    parts = f'"aggregator": ff.fedavg(), "selector": {made}' if selects else f'"aggregator": {made}'
+    parts = ["aggregator=ff.fedavg()", f"selector={made}"] if selects else [f"aggregator={made}"]
+    parts += ["trainer=ff.local_sgd(optax.sgd(0.1), batch_size=50)"]
     named = f"fedavg fedavg@{known.name}" if selects else f"fedavg {known.name}"
     return [
         ".. code-block:: python",
@@ -186,8 +187,11 @@ def example(known: Card, selects: bool) -> list[str]:
         "   import optax",
         "",
         "   data = ff.data.synthetic(n_clients=10, alpha=1.0, beta=1.0, seed=0)",
-        "   parts = {" + parts + ', "trainer": ff.local_sgd(optax.sgd(0.1), batch_size=50)}',
-        "   sim = ff.simulation(ff.models.logistic_regression(), data, **parts)",
+        "   sim = ff.simulation(",
+        "       ff.models.logistic_regression(),",
+        "       data,",
+        *(f"       {part}," for part in parts),
+        "   )",
         "   state, history = ff.run(sim, 0, rounds=20)",
         "",
         "From a terminal:",

@@ -142,3 +142,10 @@ def test_a_dead_link_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# A: heading, `code`\n[a](#a-heading-code) [b](page.md) [c](none.md) [d](page.md#none)")
     assert list(dead(page)) == ["none.md", "page.md#none"]
+
+
+@pytest.mark.parametrize("picture", sorted((DOCS / "figures").glob("guide_*.png")), ids=lambda path: path.stem)
+def test_a_picture_of_the_guide_is_shown_on_its_page_and_small(picture):
+    page = (DOCS / f"{picture.stem.removeprefix('guide_')}.md").read_text()
+    assert f"](figures/{picture.name})" in page
+    assert picture.stat().st_size < 80_000
