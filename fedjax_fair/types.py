@@ -202,7 +202,7 @@ class Simulation(NamedTuple):
     same federation with other cohorts."""
     outputs: dict[str, Callable[..., Any]] | None = None
     """``(params, data, memory) -> outputs`` of a split's examples, for :func:`fedjax_fair.predict`: per split, and
-    "test@personal" where clients have models of their own."""
+    ``"test@personal"`` where clients have models of their own."""
 
     coming: Any = None
     """The next cohorts of a selector that learns nothing from the rounds, where the examples are not on the device

@@ -1,7 +1,7 @@
-"""The examples in docstrings are true, and the site's pages name what there is, all of it."""
+"""The site's pages name what there is, all of it; their code runs, their links lead somewhere."""
 
-import doctest
 import importlib
+import json
 import re
 from pathlib import Path
 
@@ -10,20 +10,6 @@ import pytest
 import fedjax_fair as ff
 
 DOCS = Path(__file__).parents[1] / "docs"
-PACKAGE = Path(ff.__file__).parent
-EXAMPLES = [path for path in sorted(PACKAGE.rglob("*.py")) if ">>> " in path.read_text()]
-
-
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_the_examples_of_a_module(path):
-    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-    done = doctest.testmod(importlib.import_module(name))
-    assert done.attempted
-    assert not done.failed
-
-
-def test_there_are_examples():
-    assert {"fairness", "size_skew", "reads"} <= {path.stem for path in EXAMPLES}
 
 
 def test_every_public_function_is_on_the_site():
@@ -62,7 +48,9 @@ def test_there_are_recipes_for_pretrained_models():
 
 def test_every_page_is_reached_from_the_first():
     trees = re.findall(r"```\{toctree\}.*?\n\n(.*?)```", (DOCS / "index.md").read_text(), re.DOTALL)
-    listed = [page for tree in trees for page in tree.split()]
+    listed = [
+        page for tree in trees for page in tree.split() if "/" not in page
+    ]  # algorithms/ and papers/ are made
     assert sorted(listed) == sorted(page.stem for page in DOCS.glob("*.md") if page.stem != "index")
 
 
@@ -113,3 +101,51 @@ def test_sentences_are_short(page):
     paragraphs = re.split(r"\n\s*\n|\n\* ", text)
     sentences = [part for paragraph in paragraphs for part in re.split(r"(?<=[.!?:;])\s+", paragraph)]
     assert [part for part in sentences if len(part.split()) > LONGEST] == []
+
+
+ROOT = DOCS.parent
+LINKED = [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *ROOT.glob("benchmarks/**/*.md"), *ROOT.glob("notebooks/*.ipynb")]
+
+
+def prose(path):
+    """A page's Markdown; of a notebook that of its text cells."""
+    text = path.read_text()
+    if path.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    return re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+
+
+def anchors(path):
+    """The places that a link may name after #, by GitHub's rule, which is the site's."""
+    headings = re.findall(r"^#+ (.*)$", prose(path), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def dead(path):
+    """The links of a page that lead to no file of the repository, or to no heading of it."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(path)):
+        file, _, anchor = target.partition("#")
+        place = path.parent / file if file else path
+        if re.match(r"https?:|mailto:", target):
+            continue
+        if not place.exists() or (anchor and anchor not in anchors(place)):
+            yield target
+
+
+@pytest.mark.parametrize("page", sorted(LINKED), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_within_the_repository_lead_somewhere(page):
+    assert list(dead(page)) == []
+
+
+def test_a_dead_link_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# A: heading, `code`\n[a](#a-heading-code) [b](page.md) [c](none.md) [d](page.md#none)")
+    assert list(dead(page)) == ["none.md", "page.md#none"]
+
+
+@pytest.mark.parametrize("picture", sorted((DOCS / "figures").glob("guide_*.png")), ids=lambda path: path.stem)
+def test_a_picture_of_the_guide_is_shown_on_its_page_and_small(picture):
+    page = (DOCS / f"{picture.stem.removeprefix('guide_')}.md").read_text()
+    assert f"](figures/{picture.name})" in page
+    assert picture.stat().st_size < 80_000

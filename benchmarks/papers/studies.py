@@ -55,8 +55,10 @@ STUDIES = {
     "qffl-open-question": Study(
         "qffl_open_question.run", "q-FFL: ratio of sums or sum of ratios?", "5 min", "none"
     ),
-    "when-clients-lie": Study("when_clients_lie.run", "FedMABA's open question", "15 min", "fashion_mnist"),
-    "tuned-frontier": Study("tuned_frontier.run", "the same, tuned and paired", "15 min", "fashion_mnist"),
+    "when-clients-lie": Study(
+        "when_clients_lie.run", "FedMABA's open question: when clients lie", "15 min", "fashion_mnist"
+    ),
+    "tuned-frontier": Study("tuned_frontier.run", "eight rules, tuned and paired", "15 min", "fashion_mnist"),
     "tuned-shelf": Study("tuned_frontier.shelf", "ten later rules, tuned and paired", "1 h", "fashion_mnist"),
     "frontier": Study("frontier.run", "fairness against accuracy, all rules", "15 min", "fashion_mnist"),
     "personalised": Study("personalised.run", "personal models, fair rules, and both", "20 min", "fashion_mnist"),

@@ -152,6 +152,11 @@ class FederatedData(NamedTuple):
         ``test_client_id`` with names that nobody trains under, beside ``partition``, or without ``test``, ``group``
         without natural clients, or several of a client, and bytes of 128 or more that are no images, without a
         ``normalizer``.
+
+        >>> x, y = np.zeros((20, 3), np.float32), np.arange(20) % 2
+        >>> data = ff.FederatedData.from_arrays(x, y, client_id=["north"] * 8 + ["south"] * 12)
+        >>> data.clients, data.sizes.tolist()
+        (('north', 'south'), [6, 10])
         """
         chosen = _chosen(client_id, partition)
         if test_client_id is not None and (test is None or client_id is None):

@@ -32,11 +32,6 @@ def predict(
     The model is the one that ``sim`` deploys of ``state``, in evaluation, and computes what ``sim.evaluate`` does.
     All outputs of the split are held at once. Another call for the same ``sim`` and split compiles nothing.
 
-    .. code-block:: python
-
-       found = ff.predict(sim, state)
-       wrong = {client: (p.outputs.argmax(1) != p.y).sum() for client, p in found.items()}
-
     Args:
       sim: from :func:`fedjax_fair.simulation`.
       state: what ``ff.run`` left, or ``sim.init(key)``.
@@ -51,6 +46,10 @@ def predict(
     Raises:
       ValueError: a state of another simulation, a split that the data do not have, or ``personal`` where clients
         have no models of their own.
+
+    >>> found = ff.predict(sim, state)  # those of the example of ff.run
+    >>> [p.outputs.shape for p in found.values()]
+    [(191, 10), (17, 10), (44, 10), (488, 10)]
     """
     if not isinstance(sim, Simulation):
         raise ValueError(f"sim must be an ff.simulation(...), got {type(sim).__name__}")
@@ -107,6 +106,11 @@ def confusion(
 
     Raises:
       ValueError: outputs that are no logits [n, C], [n, 1] or [n], labels that are no classes, or NaN.
+
+    >>> outputs, labels = np.array([[2.0, 1.0], [0.0, 3.0]]), np.array([0, 0])
+    >>> ff.confusion(ff.Prediction(outputs, labels, rows=np.arange(2)))
+    array([[1, 1],
+           [0, 0]])
     """
     if isinstance(predictions, Prediction):
         return _matrix(predictions, classes, "")

@@ -107,6 +107,13 @@ def run(
       ValueError: a count below 1, or neither or both of ``key`` and ``state``.
       CheckpointError: a ValueError; the checkpoint is of another run or version, which the sentence names, or it
         cannot be written or read.
+
+    >>> data = ff.data.synthetic(n_clients=4, seed=0)
+    >>> trainer = ff.local_sgd(optax.sgd(0.1), batch_size=50)
+    >>> sim = ff.simulation(ff.models.logistic_regression(), data, aggregator=ff.fedavg(), trainer=trainer)
+    >>> state, history = ff.run(sim, 0, rounds=2, eval_every=1)
+    >>> history.accuracy.shape  # every evaluation, every client
+    (2, 4)
     """
     rounds = check_count("rounds", rounds)
     gap = min(check_count("eval_every", eval_every), rounds)

@@ -106,8 +106,8 @@ def simulation(
         default what the loss asks for: ``ff.losses.accuracy``; ``binary_accuracy`` where a model has one output
         and the loss goes by its sign, and of ``sigmoid_cross_entropy``; ``rmse`` of ``squared_error``.
       evaluate: the splits that ``sim.evaluate`` scores, the first being the one that the history leads with.
-        "test@personal" scores every client's own model, of methods such as ``ff.ditto()``;
-        ``ff.fine_tune(trainer)`` the global one after every client has tuned it, as "test@tuned".
+        ``"test@personal"`` scores every client's own model, of methods such as ``ff.ditto()``;
+        ``ff.fine_tune(trainer)`` the global one after every client has tuned it, as ``"test@tuned"``.
       deploy: the model to evaluate, of a state; the last iterate by default, ``ff.averaged`` for the mean of all.
       params: the model to start from, whatever the seed, such as a pretrained one: parameters in the form of
         ``sim.init(key).params`` (of a linen module ``variables["params"]``), known by their paths. Everything

@@ -75,11 +75,6 @@ def sweep(
     (a whole number, a word, a function) is part of the program, and each of its values compiles one.
     The results are those of ``run`` at every point and seed, up to rounding where runs go side by side.
 
-    .. code-block:: python
-
-       ff.sweep(lambda eta_b: ff.simulation(model, data, aggregator=ff.fedmaba(eta_b=eta_b), trainer=trainer),
-                {"eta_b": [.1, .5, 1.]}, seeds=3, rounds=1000)
-
     Args:
       build: settings to an ``ff.simulation(...)``; called with tracers in the place of swept floats. All points
         must have the same data. Called again with the same function (and floats), it compiles nothing, unless the
@@ -108,6 +103,13 @@ def sweep(
       ValueError: a setting without values, seeds without any, and whatever ``build`` refuses: it is tried at the
         smallest and the largest of every setting before anything is compiled.
       CheckpointError: a ValueError; the checkpoint is of another sweep, as in ``run``.
+
+    >>> def build(mu):  # on the data of the example of ff.run
+    ...     model = ff.models.logistic_regression()
+    ...     return ff.simulation(model, data, aggregator=ff.fedprox(mu), trainer=trainer)
+    >>> found = ff.sweep(build, {"mu": [0.0, 0.1]}, seeds=2, rounds=2)
+    >>> found.points, len(found.histories[0])
+    ([{'mu': 0.0}, {'mu': 0.1}], 2)
     """
     rounds = check_count("rounds", rounds)
     gap = min(check_count("eval_every", eval_every), rounds)

@@ -59,6 +59,10 @@ def whole(fn: Callable[[Array, Array, Array], Array], each: Callable[[Array, Arr
 
     Raises:
       ValueError: ``fn`` or ``each`` is no function.
+
+    >>> share = ff.losses.whole(lambda outputs, y, mask: (outputs > 0).mean(where=mask))
+    >>> share(jnp.array([1.0, -1.0, 5.0]), jnp.zeros(3), jnp.array([True, True, False]))  # the last one is padding
+    Array(0.5, dtype=float32)
     """
     if not callable(fn):
         raise ValueError(f"whole takes a function (outputs, y, mask) of a client's examples, got {fn!r}")

@@ -43,6 +43,9 @@ def softmax_cross_entropy(logits: ArrayLike, y: ArrayLike) -> Array:
 
     Raises:
       ValueError: a label for which there is no output; where labels are traced, such a loss is NaN.
+
+    >>> ff.losses.softmax_cross_entropy(jnp.zeros((2, 4)), jnp.array([0, 3])).round(3)  # log 4
+    Array([1.386, 1.386], dtype=float32)
     """
     logits, y = jnp.asarray(logits), jnp.asarray(y)
     highest = logits.shape[-1] - 1
@@ -100,6 +103,9 @@ def sigmoid_cross_entropy(logits: Array, y: Array) -> Array:
     """Binary cross-entropy in nats; logits [B] or [B, 1], labels y [B] in {0, 1}.
 
     Of several labels, logits and y [B, L], the mean over the labels.
+
+    >>> ff.losses.sigmoid_cross_entropy(jnp.zeros(2), jnp.array([0, 1])).round(3)  # log 2
+    Array([0.693, 0.693], dtype=float32)
     """
     _check_labels("sigmoid_cross_entropy", y, 1)
     logits = _fitting("sigmoid_cross_entropy", logits, y)
@@ -108,7 +114,11 @@ def sigmoid_cross_entropy(logits: Array, y: Array) -> Array:
 
 
 def squared_error(outputs: Array, y: Array) -> Array:
-    """``(outputs - y)^2``, in the targets' unit squared, summed over all axes but the first."""
+    """``(outputs - y)^2``, in the targets' unit squared, summed over all axes but the first.
+
+    >>> ff.losses.squared_error(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0]))
+    Array([0., 4.], dtype=float32)
+    """
     errors = jnp.square(_fitting("squared_error", outputs, y) - y.astype(outputs.dtype))
     return errors.reshape(errors.shape[0], -1).sum(axis=1)
 
@@ -126,6 +136,9 @@ def accuracy(logits: Array, y: Array) -> Array:
     a model that has diverged would be scored as one that always says the first class.
 
     Of logits [B, T, C] and tokens y [B, T] the share of an example's tokens; a label below 0 does not count.
+
+    >>> ff.losses.accuracy(jnp.array([[0.1, 0.9], [0.8, 0.2]]), jnp.array([1, 1]))
+    Array([1., 0.], dtype=float32)
     """
     right = ((logits.argmax(axis=-1) == y) & ~jnp.isnan(logits).any(axis=-1)).astype(logits.dtype)
     return mean_of_tokens(right, y) if y.ndim > 1 else right
@@ -136,6 +149,9 @@ def binary_accuracy(logits: Array, y: Array) -> Array:
 
     Of several labels, logits and y [B, L], the share of the labels. A NaN is an error, whatever the label: it is
     not above 0, and would pass for a 0.
+
+    >>> ff.losses.binary_accuracy(jnp.array([0.5, 0.5]), jnp.array([1, 0]))
+    Array([1., 0.], dtype=float32)
     """
     _check_labels("binary_accuracy", y, 1)
     logits = _fitting("binary_accuracy", logits, y)

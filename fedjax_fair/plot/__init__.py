@@ -12,7 +12,7 @@ from fedjax_fair.plot.frontier import frontier, interval
 from fedjax_fair.plot.paired import paired_frontier
 from fedjax_fair.plot.rounds import accuracy_and_fairness, over_rounds, regret
 from fedjax_fair.plot.style import COLOURS, DASHES, MARKERS, RC, WIDTH, paper, save
-from fedjax_fair.plot.weights import coefficients, selections
+from fedjax_fair.plot.weights import coefficients, coefficients_by_rule, selections
 
 __all__ = [
     "COLOURS",
@@ -23,6 +23,7 @@ __all__ = [
     "accuracy_and_fairness",
     "client_histogram",
     "coefficients",
+    "coefficients_by_rule",
     "contribution",
     "frontier",
     "interval",

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedjax_fair.checks import check_count
 from fedjax_fair.engine.history import History
-from fedjax_fair.plot.style import legend_above, named, new_axes, paper, style
+from fedjax_fair.plot.style import legend_above, named, new_axes, new_figure, paper, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,25 +22,69 @@ def coefficients(
     ``n_clients`` is the history's own by default. Rounds are gathered in at most ``bins`` columns. Rules whose
     coefficients can be negative get a scale that has white at 0.
     """
-    n_clients = _count(history, n_clients)
-    rounds = len(history.ids)
-    columns = min(check_count("bins", bins), rounds)
-    column = np.broadcast_to((np.arange(rounds) * columns // rounds)[:, None], history.ids.shape)
-    total, count = np.zeros((n_clients, columns)), np.zeros((n_clients, columns))
-    heard = history.active
-    np.add.at(total, (history.ids[heard], column[heard]), history.coef[heard])
-    np.add.at(count, (history.ids[heard], column[heard]), 1)
-    mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-    largest = np.nanmax(np.abs(mean)) if count.any() else 1.0
+    mean = _over_rounds(history, history.coef, n_clients, bins)
+    largest = 1.0 if np.isnan(mean).all() else np.nanmax(np.abs(mean))
     signed = bool(np.nanmin(mean, initial=0.0) < 0)
     scale = {"cmap": "RdBu", "vmin": -largest, "vmax": largest} if signed else {"cmap": "cividis", "vmin": 0}
     ax = new_axes(ax, 2.6)
-    extent = (0, rounds, n_clients - 0.5, -0.5)
+    extent = (0, len(history.ids), len(mean) - 0.5, -0.5)
     image = ax.imshow(mean, aspect="auto", interpolation="nearest", extent=extent, **scale)
     ax.figure.colorbar(image, ax=ax, label="Mean coefficient", pad=0.02)
     ax.set(xlabel="Round", ylabel="Client")
     ax.locator_params(integer=True)
     return ax
+
+
+@paper()
+def coefficients_by_rule(
+    histories: Mapping[str, History], n_clients: int | None = None, bins: int = 50, columns: int = 3
+) -> "list[Axes]":
+    r"""Heat maps of many rules side by side with one scale, for ``{name: history}``; one Axes a rule.
+
+    A coefficient is drawn as a multiple of its round's mean size, :math:`c_k / \operatorname{mean}_j |c_j|`, which
+    is 1 for an equal share whatever the rule's own step. The scale is logarithmic, from a quarter to four times;
+    what lies outside, and what is below 0, has the colour of the nearer end. White: took no part.
+
+    Raises:
+      ValueError: no rule, something else than histories, ``bins`` or ``columns`` below 1.
+    """
+    from matplotlib.colors import LogNorm
+
+    named(histories)
+    across, rows = min(check_count("columns", columns), len(histories)), -(-len(histories) // columns)
+    figure = new_figure(2.2 * across + 0.7, 1.5 * rows + 0.4)
+    grid = figure.subplots(rows, across, sharex=True, sharey=True, squeeze=False)
+    drawn = list(grid.flat)[: len(histories)]
+    for ax in list(grid.flat)[len(histories) :]:
+        ax.remove()
+    for ax, (name, history) in zip(drawn, histories.items()):
+        clients = _count(history, n_clients)
+        size = np.abs(history.coef).sum(1, keepdims=True) / np.maximum(history.active.sum(1, keepdims=True), 1)
+        multiple = np.divide(history.coef, size, out=np.zeros_like(history.coef), where=size > 0)
+        shown = _over_rounds(history, multiple, n_clients, bins)
+        extent = (0, len(history.ids), clients - 0.5, -0.5)
+        scale = {"cmap": "cividis", "norm": LogNorm(0.25, 4, clip=True)}
+        image = ax.imshow(np.maximum(shown, 0.25), aspect="auto", interpolation="nearest", extent=extent, **scale)
+        ax.set_title(name, fontsize=8)
+        ax.locator_params(integer=True)
+    bar = figure.colorbar(image, ax=drawn, label="Multiple of the round's mean", pad=0.02, extend="both")
+    bar.set_ticks([0.25, 0.5, 1, 2, 4], labels=["1/4", "1/2", "1", "2", "4"])
+    bar.minorticks_off()
+    figure.supxlabel("Round", fontsize=8)
+    figure.supylabel("Client", fontsize=8)
+    return drawn
+
+
+def _over_rounds(history: History, values: np.ndarray, n_clients: int | None, bins: int) -> np.ndarray:
+    """f[N, C]: every client's mean of f[T, S] values over the rounds of each column; NaN where it took no part."""
+    clients, rounds = _count(history, n_clients), len(history.ids)
+    columns = min(check_count("bins", bins), rounds)
+    column = np.broadcast_to((np.arange(rounds) * columns // rounds)[:, None], history.ids.shape)
+    total, count = np.zeros((clients, columns)), np.zeros((clients, columns))
+    heard = history.active
+    np.add.at(total, (history.ids[heard], column[heard]), values[heard])
+    np.add.at(count, (history.ids[heard], column[heard]), 1)
+    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
 
 
 def _count(history: History, n_clients: int | None) -> int:

@@ -104,15 +104,19 @@ def as_markdown() -> str:
     for title, group in cards().items():
         columns = {
             "name": [f"`{c.name}`" for c in group],
-            "what it does": [c.summary for c in group],
-            "optimises": [c.optimises for c in group],
-            "reads": [", ".join(f"`{signal}`" for signal in c.reads) for c in group],
+            "what it does": ["<br>".join(_deeds(c)) for c in group],
             "settings": ["<br>".join(_setting(*item) for item in c.settings.items()) for c in group],
             "source": [c.source for c in group],
         }
         kept = {heading: cells for heading, cells in columns.items() if any(cells)}
         parts += ["", f"## {title}", "", _row(kept), _row(["---"] * len(kept)), *map(_row, zip(*kept.values()))]
     return "\n".join(parts) + "\n"
+
+
+def _deeds(card: Card) -> list[str]:
+    optimises = [f"*Optimises* {card.optimises}"] if card.optimises else []
+    reads = [f"*Reads* {', '.join(f'`{signal}`' for signal in card.reads)}."] if card.reads else []
+    return [card.summary, *optimises, *reads]
 
 
 def _setting(name: str, value: tuple[str, str]) -> str:

@@ -201,7 +201,8 @@ class Comparison(NamedTuple):
         plain: dict[str, Any] = {name: getattr(self, name) for name in ("baseline", "split", "last", "fixed")}
         plain |= {"replicates": len(self.examples), "measures": measures, "differences": differences}
         plain |= {"choose": self.choose, "settings": self.settings, "tried": tried} if self.settings else {}
-        return plain | {"notes": [*self.legend(), *flags(self)]}
+        warned = flags(self)
+        return plain | {"notes": [*self.legend(), *warned], "flags": warned}
 
     def to_latex(self) -> str:
         r"""A ``tabular`` (package booktabs): per rule mean ± std of every measure, ``^*`` where Holm's p < .05."""

@@ -25,28 +25,20 @@ from fedjax_fair.metrics.kind import ACCURACY, Metric
 from fedjax_fair.results.report_clients import by_group, worst_served
 from fedjax_fair.results.report_comparison import comparison_section, paired_drawing
 from fedjax_fair.results.report_contribution import by_client, shares_drawing
+from fedjax_fair.results.report_style import STYLE
 from fedjax_fair.results.shares import Contribution, load
 from fedjax_fair.results.stored import further_of, histories_of, metric_of
 from fedjax_fair.results.table import COLUMNS, COST, COST_LEGEND, digits_of, headings
 
-STYLE = """
-:root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 0 auto; padding: 1rem; color: #1a1a1a; }
-h1 { font-size: 1.6rem; margin: .5rem 0; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #ddd; }
-th:first-child, td:first-child { text-align: left; }
-td small { color: #666; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1.5rem; }
-figure { margin: 0; } figure img { width: 100%; } figcaption { font-size: .9rem; color: #444; }
-pre { background: #f5f5f5; padding: .75rem; white-space: pre-wrap; overflow-wrap: anywhere; font-size: .85rem; }
-"""
 LEGEND = (
     "Clients' {split} accuracy, mean ± standard deviation over the seeds: its mean, variance, mean of the worst "
     "and best 5 % of clients, Gini coefficient, Jain's index."
 )
 
+COEFFICIENTS = (
+    "Coefficients in the first run, over the mean of their round: 1 is an equal share. White: took no part; "
+    "darkest: a quarter or less, or below 0"
+)
 KEPT = ("rules", "versions", "command", "metric", "further", "identical", "comparison")
 """What of a summary the page shows in places of its own."""
 
@@ -105,12 +97,15 @@ def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Cont
     failed = {rule: remark([outcome(seed) for seed in histories]) for rule, histories in runs.items()}
     legend += f" {FAILED}" if any(failed.values()) else ""
     costly = any(measures["evaluations"]["mean"] for measures in summary["rules"].values())
-    drawn = [*drawings(runs, arrays, metric), *shares_drawing(found)]
-    if summary.get("comparison", {}).get("differences"):
+    kept = summary.get("comparison", {})
+    first = ""
+    if kept.get("differences"):
         text = "Paired differences from the baseline: worst 10 % against the mean; crosses are 95 % intervals"
-        drawn.insert(0, (text, partial(paired_drawing, summary["comparison"])))
-    compared = comparison_section(summary["comparison"], metric) if "comparison" in summary else ""
+        first = f'<div class="first">{figure(text, embedded(partial(paired_drawing, kept)))}</div>'
+    compared = comparison_section(kept, metric, first) if kept else ""
+    drawn = [*drawings(runs, arrays, metric), *shares_drawing(found)]
     figures = "".join(figure(escape(caption), embedded(draw)) for caption, draw in drawn)
+    everybodys = figure(COEFFICIENTS, embedded(coefficients_drawing(rules, arrays, metric, clients)), "large")
     made = {key: value for key, value in summary.items() if key not in KEPT}
     about = "\n".join(f"{key}: {value}" for key, value in {**made, **summary["versions"]}.items())
     return (
@@ -119,18 +114,24 @@ def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Cont
         f"<body><h1>{escape(title)}</h1><p>{escape(intro + judged)}</p>"
         f"{compared}<h2>After the last round</h2>"
         f'<div class="wide">{table(summary["rules"], costly, metric, failed)}</div>'
-        f"<p>{legend}{' ' + COST_LEGEND if costly else ''}</p>{by_client(rules, found, arrays, metric)}"
+        f'<p class="legend">{legend}{" " + COST_LEGEND if costly else ""}</p>'
+        f"{by_client(rules, found, arrays, metric)}"
         f"{worst_served(rules, arrays, metric, further_of(summary))}{by_group(runs, metric)}"
-        f'<h2>Figures</h2><div class="figures">{figures}</div>'
+        f'<h2>Figures</h2><div class="figures">{figures}{everybodys}</div>'
         f"<h2>Command</h2><pre>{escape(summary['command'])}</pre>"
-        f"<h2>Configuration</h2><pre>{escape(config)}</pre>"
-        f"<h2>Made with</h2><pre>{escape(about)}</pre></body></html>\n"
+        f"{folded('Configuration', config)}{folded('Made with', about)}</body></html>\n"
     )
 
 
-def figure(caption: str, source: str) -> str:
+def folded(title: str, text: str) -> str:
+    """Text that opens on a click, and is open on paper."""
+    return f"<details><summary>{title}</summary><pre>{escape(text)}</pre></details>"
+
+
+def figure(caption: str, source: str, kind: str = "") -> str:
     """One figure with its caption."""
-    return f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
+    shown = f' class="{kind}"' if kind else ""
+    return f'<figure{shown}><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
 
 
 def legend_of(metric: Metric, split: str) -> str:
@@ -197,8 +198,14 @@ def drawings(
         drawn.setdefault(np.where(history.active, history.ids, -1).tobytes(), []).append(rule)
     alike = {_several(names): first[names[0]] for names in drawn.values()}
     yield "How often clients took part, first seed", lambda: plot.selections(alike, clients)
-    for rule, history in first.items():
-        yield f"Coefficients of {rule}, first seed", partial(plot.coefficients, history, clients)
+
+
+def coefficients_drawing(
+    rules: list[str], arrays: dict[str, np.ndarray], metric: Metric, clients: int
+) -> Callable[[], Any]:
+    """What draws every rule's coefficients in its first run, on one scale."""
+    first = {rule: histories_of(rule, arrays, metric)[0] for rule in rules}
+    return partial(plot.coefficients_by_rule, first, clients)
 
 
 def _several(names: list[str]) -> str:
@@ -223,7 +230,7 @@ def ends(runs: dict[str, list[History]]) -> dict[str, np.ndarray]:
 def embedded(draw: Callable[[], Any]) -> str:
     """A drawing as a data address: vectors, so that it is sharp at any width."""
     drawn = draw()
-    ax = drawn[0] if isinstance(drawn, tuple) else drawn
+    ax = drawn[0] if isinstance(drawn, (tuple, list)) else drawn
     buffer = io.BytesIO()
     with plot.paper():
         ax.get_figure(root=True).savefig(buffer, format="svg", metadata={"Date": None})

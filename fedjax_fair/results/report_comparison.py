@@ -12,14 +12,23 @@ from fedjax_fair.metrics.significance import Difference
 from fedjax_fair.results.comparison import MEASURES, Compared, columns
 from fedjax_fair.results.table import digits_of
 
+PAIRED = "Paired by replicate, with 95 % intervals; * p &lt; .05 after Holm over the rules."
 
-def comparison_section(kept: Mapping[str, Any], metric: Metric) -> str:
-    """The page's section, of what :meth:`Comparison.to_json` keeps."""
-    parts = [f"<h2>Comparison over {kept['replicates']} replicates</h2>", _measures(kept, metric)]
+
+def comparison_section(kept: Mapping[str, Any], metric: Metric, drawing: str = "") -> str:
+    """The page's sections, of what :meth:`Comparison.to_json` keeps: differences, warnings, measures.
+
+    Of a folder that does not tell warnings from legends, all notes are shown as warnings.
+    """
+    warned = kept.get("flags", kept["notes"])
+    legend = " ".join(escape(note) for note in kept["notes"] if note not in warned)
+    care = "".join(f"<li>{escape(flag)}</li>" for flag in warned)
+    parts = [f'<div class="care"><strong>Read with care</strong><ul>{care}</ul></div>'] if warned else []
     if kept["differences"]:
         parts += [f"<h2>Minus {escape(kept['baseline'])}, paired</h2>", _differences(kept, metric)]
-    notes = "".join(f"<li>{escape(note)}</li>" for note in kept["notes"])
-    return "".join([*parts, f"<ul>{notes}</ul>"])
+        parts += [f'<p class="legend">{PAIRED}</p>', drawing]
+    parts += [f"<h2>Comparison over {kept['replicates']} replicates</h2>", _measures(kept, metric)]
+    return "".join([*parts, f'<p class="legend">{legend}</p>' if legend else ""])
 
 
 def paired_drawing(kept: Mapping[str, Any]) -> Any:

@@ -47,6 +47,10 @@ def bernoulli(p: Any) -> Available | PerClient:
 
     Raises:
       ValueError: a probability outside [0, 1], or an array of more than one axis; in ``simulation``, not N of them.
+
+    >>> there = ff.availability.bernoulli([0.0, 1.0, 1.0])
+    >>> there(jax.random.key(0), 0, jnp.arange(3))
+    Array([False,  True,  True], dtype=bool)
     """
     if np.ndim(p) == 0:
         check_range("p", p, 0, 1)
@@ -65,6 +69,10 @@ def trace(present: Any) -> PerClient:
 
     Raises:
       ValueError: not two axes, without a row, or values other than 0 and 1; in ``simulation``, not N columns.
+
+    >>> there = ff.availability.trace([[1, 0], [0, 1]])
+    >>> there(jax.random.key(0), 2, jnp.arange(2))  # round 2 plays by row 0
+    Array([ True, False], dtype=bool)
     """
     table = np.asarray(present)
     if table.ndim != 2 or not len(table) or not np.isin(table, (0, 1)).all():

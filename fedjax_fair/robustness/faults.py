@@ -42,6 +42,9 @@ def some(n_clients: int, share: float, seed: int = 0) -> np.ndarray:
 
     Raises:
       ValueError: a share outside [0, 1], or a count below 1.
+
+    >>> int(ff.faults.some(5, 0.4).sum())
+    2
     """
     check_range("share", share, 0, 1)
     order = np.random.default_rng(check_count("seed", seed, low=0)).permutation(check_count("n_clients", n_clients))

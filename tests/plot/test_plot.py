@@ -283,6 +283,22 @@ def test_the_heat_map_is_the_mean_coefficient_of_the_rounds_taken_part_in():
     assert limits == (-1, 1)  # white at 0
 
 
+def test_rules_side_by_side_share_one_scale_of_multiples_of_the_rounds_mean():
+    ids = [[0, 1], [0, 1], [0, 2]]
+    even = of_rounds(ids, [[0.02, 0.02]] * 3)  # a rule with a short step of its own
+    odd = of_rounds(ids, [[0.3, 0.1], [0.3, 0.1], [1.0, -1.0]])
+    drawn = plot.coefficients_by_rule({"even": even, "odd": odd}, 3, bins=2)
+    assert [ax.get_title() for ax in drawn] == ["even", "odd"]
+    shown = [np.ma.filled(ax.images[0].get_array().astype(float), np.nan) for ax in drawn]
+    np.testing.assert_allclose(shown[0], [[1, 1], [1, np.nan], [np.nan, 1]])
+    np.testing.assert_allclose(shown[1], [[1.5, 1], [0.5, np.nan], [np.nan, 0.25]])  # below 0: the darkest
+    assert {ax.images[0].get_clim() for ax in drawn} == {(0.25, 4)}
+    assert len(drawn[0].figure.axes) == 3  # two maps and one colour bar
+    nobody = even._replace(active=np.zeros((3, 2), bool), coef=np.zeros((3, 2)))
+    (ax,) = plot.coefficients_by_rule({"nobody": nobody}, 3)
+    assert np.isnan(np.ma.filled(ax.images[0].get_array().astype(float), np.nan)).all()
+
+
 def test_selections_count_rounds_per_client():
     (line,) = plot.selections({"a": of_rounds([[0, 1], [0, 2], [0, 1]])}, 4).lines
     assert line.get_ydata().tolist() == [0, 1, 2, 3, 3]

@@ -80,7 +80,7 @@ def test_every_figure_is_there_and_not_blank(page):
     captions = " ".join(image["alt"] for image in images)
     for word in ("Lorenz", "worst served", "by accuracy", "over the rounds", "Fairness", "took part"):
         assert word in captions
-    assert sum("Coefficients" in image["alt"] for image in images) == len(RULES)
+    assert sum("Coefficients" in image["alt"] for image in images) == 1  # all rules with one scale
     for image in images:
         kind, _, data = image["src"].partition(",")
         assert kind == "data:image/svg+xml;base64"
@@ -101,6 +101,38 @@ def test_it_holds_the_table_the_configuration_and_the_command(page, folder):
         assert word in page
     assert page.count("<tr>") == (1 + len(RULES)) + (1 + len(RULES) + 2) + len(RULES)  # also measures, differences
     assert "Minus fedavg, paired" in page
+
+
+def test_warnings_and_paired_differences_come_first_and_the_configuration_is_folded(page):
+    care, paired, measures, last = map(
+        page.index,
+        ("Read with care", "Minus fedavg, paired", "Comparison over 2 replicates", "After the last round"),
+    )
+    assert care < paired < measures < last
+    assert "have fewer than 10 test examples" in page[care:paired]
+    assert "Clients&#x27; test accuracy (%): mean±std" not in page[care:paired]  # a legend is no warning
+    assert "<img" in page[paired:measures]
+    assert re.search(r"<details><summary>Configuration</summary><pre>[^<]*cohort = 3", page)
+
+
+def test_old_folders_show_all_notes_as_warnings(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "copy")
+    kept = json.loads((folder / "summary.json").read_text())
+    del kept["comparison"]["flags"]
+    (tmp_path / "copy" / "summary.json").write_text(json.dumps(kept))
+    main(["report", str(tmp_path / "copy")])
+    page = (tmp_path / "copy" / "report.html").read_text()
+    assert page.count("<li>") == len(kept["comparison"]["notes"])
+
+
+def test_the_page_is_made_for_dark_screens_and_for_paper(page):
+    style = page.partition("<style>")[2].partition("</style>")[0]
+    assert style.count("{") == style.count("}")
+    for medium in ("(prefers-color-scheme: dark)", "print", "(max-width: 40rem)"):
+        assert medium in style
+    used = set(re.findall(r"var\((--\w+)\)", style))
+    dark = style.partition("dark) {")[2].partition("figure")[0]
+    assert used == set(re.findall(r"(--\w+):", dark))  # every colour has its dark form
 
 
 def test_the_summary_is_the_honest_clients(folder):

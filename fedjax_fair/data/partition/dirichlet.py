@@ -44,6 +44,10 @@ def dirichlet(
 
     Differs from the authors' code in: ``"class"`` reaches ``min_size`` by moving as few examples as it takes, from
     those who hold most of the class, where the authors draw again until it holds (it may never).
+
+    >>> labels = np.repeat([0, 1], 100)
+    >>> [np.bincount(labels[rows]).tolist() for rows in ff.partition.dirichlet(2, alpha=0.5)(labels, seed=0)]
+    [[60, 40], [40, 60]]
     """
     check_count("n_clients", n_clients)
     check_range("alpha", alpha, 0, open_low=True, open_high=True)

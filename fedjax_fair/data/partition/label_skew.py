@@ -28,6 +28,10 @@ def shards(n_clients: int, shards_per_client: int = 2, distinct_labels: bool = T
       2. the remainder is dealt, not dropped.
 
     References: McMahan et al., 2017 (Section 3); Wang et al., FedFV, 2021; Wang et al., FedMABA, 2024.
+
+    >>> labels = np.repeat([0, 1, 2, 3], 5)
+    >>> [sorted(set(labels[rows].tolist())) for rows in ff.partition.shards(2)(labels, seed=0)]
+    [[2, 3], [0, 1]]
     """
     check_count("n_clients", n_clients)
     check_count("shards_per_client", shards_per_client)
@@ -106,6 +110,10 @@ def blocks(n_clients: int, blocks_per_client: int, overlap: bool = False) -> Par
     of its cases fixes the number. Whether a block can go to two clients is not said; Case III rules it out.
 
     Reference: Sun et al., PG-FFL, 2022 (Section IV-A).
+
+    >>> labels = np.repeat([0, 1], 6)
+    >>> [labels[rows].tolist() for rows in ff.partition.blocks(2, 2)(labels, seed=0)]
+    [[1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0]]
     """
     check_count("n_clients", n_clients)
     check_count("blocks_per_client", blocks_per_client)

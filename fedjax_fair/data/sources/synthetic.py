@@ -57,6 +57,10 @@ def synthetic(
       3. features are rounded to float32 after the labels are computed.
 
     References: Li et al., FedProx, 2020 (Section 5.1); Li et al., q-FFL, 2020 (Section 4.1).
+
+    >>> data = ff.data.synthetic(n_clients=4, alpha=1.0, beta=1.0, seed=0)
+    >>> data.sizes.tolist()
+    [1527, 137, 348, 3900]
     """
     check_count("n_clients", n_clients)
     check_range("alpha", alpha, 0, open_high=True)
