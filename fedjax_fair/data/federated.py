@@ -170,7 +170,10 @@ class FederatedData(NamedTuple):
         x, y = examples_of(opened(x, "x"), "x"), check_labels(y, "y")
         n_examples = len(y)
         check_finite(x, n_examples, "x", "y")
-        rows, size = check_clients([np.asarray(mine) for mine in chosen(y, seed)], n_examples)
+        if isinstance(chosen, Natural):
+            rows, size = chosen.flat(y)
+        else:
+            rows, size = check_clients([np.asarray(mine) for mine in chosen(y, seed)], n_examples)
         rng = np.random.default_rng((seed, 1))  # not the partition's own stream
         words = words_of(chosen.names) if isinstance(chosen, Natural) else None
         groups = None if group is None else groups_of(group, chosen)

@@ -118,7 +118,8 @@ def split_clients(
     filled = (place >= train[owner]) * 1 + (place >= (train + validation)[owner])
     part = np.where(shared, drawn, filled)
     for i, name in enumerate(("training", "validation", "test")):
-        if shares[i] > 0 and (lacking := np.setdiff1d(owner, owner[part == i])).size:
+        lacking = np.flatnonzero(np.bincount(owner[part == i], minlength=len(size)) == 0)
+        if shares[i] > 0 and lacking.size:
             raise ValueError(f"client {lacking[0]} shares its examples, and the draw left it none for {name}")
     return [(rows[part == i], owner[part == i]) for i in range(3)]
 

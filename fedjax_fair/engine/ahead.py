@@ -22,7 +22,7 @@ from fedjax_fair.numerics.xla_options import SMALL, TINY, compiled
 from fedjax_fair.reads import toy_report, used_inputs
 from fedjax_fair.types import Evaluation, Info, Params, SimState, Simulation
 
-BYTES = 2**26
+BYTES = 2**23
 """Of the examples of rounds that are sent at a time; as many are read meanwhile."""
 
 

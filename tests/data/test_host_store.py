@@ -47,7 +47,7 @@ def test_trees_images_and_official_test_examples_are_read_alike():
 
 def test_large_calls_come_in_pieces_and_large_reads_in_threads(monkeypatch):
     monkeypatch.setattr(host_store, "CALL", 4)
-    monkeypatch.setattr(host_store, "PIECE", 24)
+    monkeypatch.setattr(host_store, "ALONE", 24)
     x = np.arange(60, dtype=np.float32).reshape(20, 3)
     rows = np.array([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
     np.testing.assert_array_equal(jax.jit(lambda r: of(x).take(r)[0])(rows), x[rows])
