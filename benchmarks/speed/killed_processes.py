@@ -1,4 +1,4 @@
-"""One run of two processes, killed at random moments and resumed: is its end the same, and how soon do survivors end?
+"""One run of two processes, killed at random moments and resumed: does it end the same, how soon do survivors end?
 
 ``python -m benchmarks.speed.killed_processes [--kills 5] [--seed 0]``. Two processes of two CPU devices each play
 FedMABA on Synthetic(1, 1). Each kill (SIGKILL) takes process 0, process 1 or both; both are started again. From
@@ -27,7 +27,7 @@ VICTIMS = {"process 0": (0,), "process 1": (1,), "both": (0, 1)}
 
 
 def play(out: Path, folder: Path | None) -> None:
-    """The run, in one of its processes; the first writes the leaves of the last state, and the history, to ``out``."""
+    """The run, in one of its processes; the first writes the last state and the history to ``out``."""
     sim = ff.simulation(
         ff.models.mlp((50,)),
         ff.data.synthetic(n_clients=30, alpha=1.0, beta=1.0, seed=0),
