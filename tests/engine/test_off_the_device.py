@@ -42,6 +42,11 @@ def test_cohorts_that_were_foreseen_wrongly_are_read_again(sim):
     assert same(*(ff.run(each, 0, rounds=2) for each in (sim, wrong)))
 
 
+def test_the_data_may_be_replaced_by_the_same_on_the_device(both, sim):
+    losses = [ff.run(each, 0, rounds=2)[1].loss for each in (sim, sim._replace(data=both[0]))]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
 def test_a_run_goes_on_from_its_checkpoint_and_knows_other_examples(both, sim, tmp_path):
     def play(sim, **more):
         return ff.run(sim, 0, rounds=4, eval_every=2, chunk=1, **more)
