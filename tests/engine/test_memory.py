@@ -260,7 +260,7 @@ def test_a_memory_that_does_not_fit_is_refused_before_anything_is_made(data, mon
 
 
 def test_sizes_for_a_reader():
-    assert [memories._size(n) for n in (7, 1234, 6.4e7, 3e12, 5e16)] == [
+    assert [memories.in_words(n) for n in (7, 1234, 6.4e7, 3e12, 5e16)] == [
         "7 bytes",
         "1.23 kB",
         "64 MB",
