@@ -153,7 +153,7 @@ def run(
                 return state, told(past, sim)
         for evaluations, length in chunks(rounds, gap, chunk, done, eval_first and past is None):
             functions = {"step": sim.step, "evaluate": sim.evaluate, "deploy": sim.deploy}
-            if sim.coming is not None and length:
+            if ahead.is_known(sim) and length:
                 state, record = ahead.play(sim, state, evaluations, length)
             else:
                 state, record = _play(state, sim.data, **functions, evaluations=evaluations, every=length)

@@ -135,9 +135,9 @@ def simulation(
     checks.check_types(data, server_optimizer, loss, deploy)
     asked = as_measures(metric, loss)
     mesh, net, method = as_mesh(devices), as_model(model), as_method(aggregator)
-    checks.check_store(data, mesh)
     selector = uniform(data.n_clients) if selector is None else selector
     checks.check_cohort(selector, data.n_clients)
+    checks.check_store(data, mesh, selector.cohort)
     selector = selector if method.selector is None else method.selector(selector)
     checks.check_federation(selector, available, data.n_clients, method.aggregator)
     faults = check_faults(faults, data.n_clients)
