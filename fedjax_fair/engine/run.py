@@ -76,8 +76,8 @@ def run(
 ) -> tuple[SimState, History]:
     """Play ``rounds`` rounds; evaluate every client after each ``eval_every`` of them and after the last.
 
-    The result is the same, bit for bit on one backend, however the run is cut into chunks, and whether it is
-    made in one call or continued by another with ``state=``. A second run of the same ``sim``, with the same
+    The result is the same, bit for bit on one backend, however the run is cut into chunks. So it is whether the
+    run is made in one call or continued by another with ``state=``. A second run of the same ``sim``, with the same
     ``rounds`` and ``eval_every``, compiles nothing.
 
     Args:
