@@ -207,7 +207,7 @@ def verdicts(name: str) -> list[str]:
     """A line per study, with its verdict, and the algorithm's own row where rules were tuned."""
     lines = []
     for study in JUDGED_BY.get(name, ()):
-        found = re.match(r"\*\*(.*?)\*\*", verdict_of(study))
+        found = re.search(r"\*\*(.*?)\*\*", verdict_of(study))
         lines.append(f"* :doc:`/papers/{study}`" + (f": *{found[1].rstrip('.')}.*" if found else ""))
         lines += [f"  {row}" for row in own_row(study, name)]
     return lines or ["None of our studies tests it yet."]
