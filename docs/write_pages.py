@@ -231,9 +231,10 @@ def own_row(study: str, name: str) -> list[str]:
     cells = [
         f"{called} {of[measure]['mean']:+.{digits}f} "
         f"[{of[measure]['low']:+.{digits}f}, {of[measure]['high']:+.{digits}f}]"
+        f"{'*' if of[measure]['holm'] < 0.05 else ''}"
         for measure, (called, digits) in PAIRED.items()
     ]
-    return [f"Tuned {name} minus tuned {kept['baseline']}: {'; '.join(cells)} (points, and points squared)."]
+    return [f"Tuned {name} minus tuned {kept['baseline']}: {'; '.join(cells)} (\\* p < .05 after Holm)."]
 
 
 def study_pages() -> Iterator[tuple[str, str]]:
