@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedjax_fair.cli.arguments import Listing, Reporting, Reproduction, read_command
+from fedjax_fair.cli.process import collect_seldom, keep_programs, split_cpu
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -20,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     alone = arguments is None  # a process of its own, whose JAX nobody else has settled
     if alone:
         keep_programs()
+        collect_seldom()
     try:
         act(sys.argv[1:] if arguments is None else list(arguments), alone)
         sys.stdout.flush()
@@ -89,34 +91,6 @@ def resumed(given: list[str]) -> tuple[list[str], bool]:
     if command not in TRAINING or not isinstance(out, str):
         raise ValueError(f"resume {folder} holds a damaged {RESUME}: it must name the command and the folder out")
     return [command, str(folder / "config.toml"), "--checkpoint", str(folder), "--out", out, "--overwrite"], True
-
-
-def keep_programs() -> None:
-    """Keep compiled programs in the user's cache directory: the same call starts at once the next time.
-
-    ``$JAX_COMPILATION_CACHE_DIR`` names another place, and ``JAX_ENABLE_COMPILATION_CACHE=0`` keeps nothing.
-    """
-    import jax
-
-    from fedjax_fair.data.cache import directory
-
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        jax.config.update("jax_compilation_cache_dir", str(directory() / "programs"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-
-
-def split_cpu(devices: int) -> None:
-    """Make as many devices of the CPU, at most one per core: without an accelerator it is one device otherwise.
-
-    ``$XLA_FLAGS`` or ``$JAX_NUM_CPU_DEVICES`` decide, where they say a number.
-    """
-    import jax
-
-    flags = os.environ.get("XLA_FLAGS", "")
-    if devices < 2 or "xla_force_host_platform_device_count" in flags or "JAX_NUM_CPU_DEVICES" in os.environ:
-        return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    jax.config.update("jax_num_cpu_devices", min(devices, cores))
 
 
 TRAINING = ("run", "compare", "sweep")

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_fair.data.federated import FederatedData
+from fedjax_fair.data.host_store import HostStore
 from fedjax_fair.data.split import Split, table
 
 SPLITS = ("train", "validation", "test")
@@ -28,6 +29,12 @@ def alike(datas: Sequence[FederatedData]) -> Alike:
     Federations of as many clients and of examples of one shape; those of one form already stay as they are.
     """
     first = datas[0]
+    stores = [data.x for data in datas if isinstance(data.x, HostStore)]
+    if stores and any(data.x is not stores[0] for data in datas):
+        raise ValueError(
+            "data must be one federation where store='host': several in one program need store='device', got "
+            f"{len(datas)}"
+        )
     if any(data.names != first.names for data in datas):  # client 0 is then another one in each
         datas = [data._replace(names=None) for data in datas]
         first = datas[0]

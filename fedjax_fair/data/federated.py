@@ -1,15 +1,16 @@
 """The federation's data: every example stored once, and flat tables of who owns which row of the store."""
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedjax_fair.checks import check_count
+from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.data.groups import groups_of
+from fedjax_fair.data.host_store import Handed, HostStore, forms_of, host_store, opened
 from fedjax_fair.data.names import Names, Words, words_of
 from fedjax_fair.data.normalize import Normalizer, Normalizers, check_normalizer, normalize
 from fedjax_fair.data.official import append_official
@@ -17,9 +18,11 @@ from fedjax_fair.data.partition import blocks, by_client, dirichlet, iid, log_no
 from fedjax_fair.data.partition.dealing import Partition
 from fedjax_fair.data.partition.natural import Natural
 from fedjax_fair.data.split import Split, check_clients, check_split, split_clients, table
-from fedjax_fair.data.store import check_finite, check_labels, examples_of, to_store
+from fedjax_fair.data.store import check_finite, check_labels, check_whole_numbers, examples_of, to_store
 
 __all__ = ["FederatedData", "Names", "Normalizer", "Split"]
+
+Place = Literal["device", "host"]
 
 
 class FederatedData(NamedTuple):
@@ -29,7 +32,8 @@ class FederatedData(NamedTuple):
     """
 
     x: Any
-    """[E, ...], or a pytree of such arrays: the example store, each example once."""
+    """[E, ...], or a pytree of such arrays: the example store, each example once. With ``store="host"`` what reads
+    them, a pytree without leaves."""
     y: Array
     """[E] or [E, ...]: labels (i32) or targets."""
     train: Split
@@ -39,10 +43,12 @@ class FederatedData(NamedTuple):
     """Of ``x``; a tuple, of its leaves."""
     names: Names | None = None
     """What clients, classes and columns are called, where they have names."""
+    ids: Array | None = None
+    """i32[S]: of a round's cohort, brought to the device alone, which clients its S are; None for all of them."""
 
     def __repr__(self) -> str:
         counts = "/".join(str(split.rows.shape[0]) for split in (self.train, self.validation, self.test))
-        shapes = ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(self.x))
+        shapes = ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(forms_of(self.x)))
         return f"FederatedData({self.n_clients} clients, {counts} train/validation/test examples, x {shapes})"
 
     @property
@@ -68,11 +74,22 @@ class FederatedData(NamedTuple):
     def take(self, rows: Array) -> tuple[Any, Array]:
         """``rows i32[...] -> (x [..., *example], y [...])``: normalised model inputs, and labels.
 
-        Pure gathers: it may be traced, mapped and differentiated. Rows beyond the store are clamped to it.
+        Pure gathers: it may be traced, mapped and differentiated. Rows beyond the store are clamped to it. With
+        ``store="host"`` every call reads them from there.
         """
-        x = jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip"), self.x)
+        if isinstance(self.x, HostStore | Handed):
+            x = (self.x if isinstance(self.x, HostStore) else self.x.store).take(jnp.asarray(rows))
+        else:
+            x = jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip"), self.x)
         y = jnp.take(self.y, rows, axis=0, mode="clip")
         return (x if self.normalizer is None else normalize(x, self.normalizer)), y
+
+    def places(self, ids: Array) -> Array:
+        """Where the tables have these clients: at their numbers, or at those of the cohort's slots."""
+        if self.ids is None:
+            return ids
+        mine = self.ids.reshape(*[1] * ids.ndim, -1) == ids[..., None]
+        return mine.argmax(-1).astype(jnp.int32)
 
     @staticmethod
     def from_arrays(
@@ -87,6 +104,7 @@ class FederatedData(NamedTuple):
         test_client_id: Iterable[Hashable] | None = None,
         group: Any = None,
         normalizer: Normalizer | Literal["auto"] | None = "auto",
+        store: Place = "device",
     ) -> "FederatedData":
         """Deal arrays to clients, and split every client's examples into train, validation and test.
 
@@ -108,7 +126,8 @@ class FederatedData(NamedTuple):
         either taken for the other trains on numbers 255 times too large or too small: that is refused.
 
         Args:
-          x: [E, ...] examples, or a pytree of arrays with the same leading length.
+          x: [E, ...] examples, or a pytree of arrays with the same leading length; or the path of a file ``.npy``,
+            which is mapped into memory.
           y: [E] class labels, integers from 0; or [E, ...] other targets.
           client_id: one label per example, the clients in sorted order of the labels, which are kept as
             ``data.clients``; or
@@ -122,8 +141,12 @@ class FederatedData(NamedTuple):
           group: what every client is one of, such as a country's hospitals: one entry per example, or a mapping of
             the clients' names; kept as ``data.groups``, and in histories' tables beside the clients.
           normalizer: a :class:`Normalizer` for one array, None for what is stored, or "auto".
+          store: "device" copies the examples to JAX's device. "host" leaves them where they are, in memory or in a
+            mapped file, copies nothing, and reads a round's examples as they are needed: the arrays must not change
+            while they are in use. Results are the same; labels and tables are on the device either way.
 
-        Raises: ValueError, in one sentence, for arrays that do not fit together, features that are NaN or infinite
+        Raises: ValueError, in one sentence, for another ``store`` than these, a file that cannot be read, arrays
+        that do not fit together, features that are NaN or infinite
         as they would be stored (1e300 is, in float32), NaN or negative labels, clients without an example or with
         fewer than there are positive shares, test examples dealt by class that do not reach every client,
         ``test_client_id`` with names that nobody trains under, beside ``partition``, or without ``test``, ``group``
@@ -142,24 +165,31 @@ class FederatedData(NamedTuple):
                 f"test_client_id says whose the test examples are: it needs {lacking} beside it, got none"
             )
         check_count("seed", seed, low=0)
+        check_choice("store", store, get_args(Place))
         shares = check_split(split, official=test is not None)
-        x, y = examples_of(x, "x"), check_labels(y, "y")
+        x, y = examples_of(opened(x, "x"), "x"), check_labels(y, "y")
         n_examples = len(y)
         check_finite(x, n_examples, "x", "y")
-        clients = check_clients([np.asarray(mine) for mine in chosen(y, seed)], n_examples)
+        if isinstance(chosen, Natural):
+            rows, size = chosen.flat(y)
+        else:
+            rows, size = check_clients([np.asarray(mine) for mine in chosen(y, seed)], n_examples)
         rng = np.random.default_rng((seed, 1))  # not the partition's own stream
         words = words_of(chosen.names) if isinstance(chosen, Natural) else None
         groups = None if group is None else groups_of(group, chosen)
-        parts = split_clients(clients, shares, rng, words)
+        parts = split_clients(rows, size, shares, rng, words)
+        stores = [x]
         if test is not None:
-            x, y, dealt = append_official(x, y, test, parts[0], len(clients), chosen, test_client_id, rng)
-            parts = [*parts[:2], dealt]
+            x_test, y, dealt = append_official(x, y, test, parts[0], len(size), chosen, test_client_id, rng)
+            stores, parts = [x, x_test], [*parts[:2], dealt]
         with jax.ensure_compile_time_eval():  # also where the caller is traced, as what ff.sweep builds is
-            train, validation, held_out = (table(rows, owner, len(clients)) for rows, owner in parts)
-            scales = check_normalizer(normalizer, x)
-            store = jax.tree.map(to_store, x)
+            train, validation, held_out = (table(mine, owner, len(size)) for mine, owner in parts)
+            scales = check_normalizer(normalizer, *stores)
+            for each in jax.tree.leaves(stores):
+                check_whole_numbers(each)
+            whole = host_store(stores) if store == "host" else jax.tree.map(to_store, *stores)
             names = None if words is None and groups is None else Names(words, groups=groups)
-            return FederatedData(store, jnp.array(y), train, validation, held_out, scales, names)
+            return FederatedData(whole, jnp.array(y), train, validation, held_out, scales, names)
 
 
 def _chosen(client_id: Iterable[Hashable] | None, partition: Partition | None) -> Partition | Natural:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fedjax_fair.data.host_store import pieces
 from fedjax_fair.data.store import known
 
 
@@ -41,12 +42,15 @@ def _scaled(x: Array, normalizer: Normalizer) -> Array:
     return (x.astype(dtype) - shift) * scale
 
 
-def check_normalizer(normalizer: Any, x: Any) -> Normalizers | None:
-    """Make the parts float arrays, or raise ValueError where they do not broadcast to an example of NumPy's x."""
+def check_normalizer(normalizer: Any, x: Any, *more: Any) -> Normalizers | None:
+    """Make the parts float arrays, or raise ValueError where they do not broadcast to an example of NumPy's x.
+
+    ``more`` are further examples of the same form.
+    """
     if normalizer is None:
         return None
     if isinstance(normalizer, str) and normalizer == "auto":
-        return _automatic(x)
+        return _automatic(x, *more)
     if not isinstance(normalizer, Normalizer):
         raise ValueError(f'normalizer must be a Normalizer, None or "auto", got {normalizer!r}')
     if not isinstance(x, np.ndarray):
@@ -65,18 +69,21 @@ def check_normalizer(normalizer: Any, x: Any) -> Normalizers | None:
     return Normalizer(*parts)
 
 
-def _automatic(x: Any) -> Normalizers | None:
+def _automatic(*xs: Any) -> Normalizers | None:
     """What "auto" is for these examples: images of bytes are brought to [0, 1], all else is left alone."""
-    found = tuple(_of_leaf(leaf, f"x{jax.tree_util.keystr(path)}") for path, leaf in jax.tree.leaves_with_path(x))
+    x = xs[0]
+    leaves = zip(jax.tree.leaves_with_path(x), zip(*map(jax.tree.leaves, xs)))
+    found = tuple(_of_leaf(parts, f"x{jax.tree_util.keystr(path)}") for (path, _), parts in leaves)
     if isinstance(x, np.ndarray):
         return found[0]
     return found if any(its is not None for its in found) else None
 
 
-def _of_leaf(leaf: np.ndarray, name: str) -> Normalizer | None:
+def _of_leaf(parts: tuple[np.ndarray, ...], name: str) -> Normalizer | None:
+    leaf = parts[0]
     if leaf.dtype != np.uint8:
         return None
-    largest = int(leaf.max(initial=0))
+    largest = _largest(parts, enough=1 if is_image(leaf.shape) else 255)
     if is_image(leaf.shape):  # of black and white in 0 and 1, nothing is left to scale
         return Normalizer(jnp.zeros((), jnp.float32), jnp.array(1 / 255 if largest > 1 else 1, jnp.float32))
     if largest >= AMBIGUOUS:
@@ -87,6 +94,17 @@ def _of_leaf(leaf: np.ndarray, name: str) -> Normalizer | None:
             "numbers as they are normalizer=None"
         )
     return None
+
+
+def _largest(parts: tuple[np.ndarray, ...], enough: int) -> int:
+    """The largest byte, or the first piece's that is above ``enough``: of images more is not asked."""
+    largest = 0
+    for part in parts:
+        for piece in pieces(part):
+            largest = max(largest, int(piece.max(initial=0)))
+            if largest > enough:
+                return largest
+    return largest
 
 
 def is_image(shape: tuple[int, ...]) -> bool:

@@ -43,10 +43,27 @@ def check_split(split: Any, official: bool) -> tuple[float, ...]:
     return shares
 
 
-def check_clients(clients: list[np.ndarray], n_examples: int) -> list[np.ndarray]:
-    """Rows of each client as i64[n_k], or ValueError naming the client that has none, or none that exist."""
+def check_clients(clients: list[np.ndarray], n_examples: int) -> tuple[np.ndarray, np.ndarray]:
+    """All clients' rows i64[R], one client's after another's, and how many each has, i64[N].
+
+    Raises:
+      ValueError: naming the client that has none, or none that exist, or one twice.
+    """
     if not clients:
         raise ValueError("the partition returned no client")
+    if any(rows.ndim != 1 or rows.size == 0 or rows.dtype.kind not in "iu" for rows in clients):
+        _check_each(clients, n_examples)
+    size = np.fromiter(map(len, clients), np.int64, len(clients))
+    rows = np.concatenate(clients).astype(np.int64, copy=False)
+    if rows.min() < 0 or rows.max() >= n_examples:
+        _check_each(clients, n_examples)
+    if np.bincount(rows).max() > 1:  # shared, or twice with one client
+        _check_each(clients, n_examples)
+    return rows, size
+
+
+def _check_each(clients: list[np.ndarray], n_examples: int) -> None:
+    """The first client with a fault, looked for one by one."""
     for k, rows in enumerate(clients):
         if rows.size == 0:
             raise ValueError(f"client {k} has no example")
@@ -56,22 +73,24 @@ def check_clients(clients: list[np.ndarray], n_examples: int) -> list[np.ndarray
             raise ValueError(f"client {k} gets rows from {rows.min()} to {rows.max()} of {n_examples} examples")
         if len(np.unique(rows)) < len(rows):
             raise ValueError(f"client {k} gets an example twice")
-    return [rows.astype(np.int64) for rows in clients]
 
 
 Rows = tuple[np.ndarray, np.ndarray]  # (rows, owner), client after client
 
 
 def split_clients(
-    clients: list[np.ndarray], shares: Sequence[float], rng: np.random.Generator, names: Words | None = None
+    rows: np.ndarray,
+    size: np.ndarray,
+    shares: Sequence[float],
+    rng: np.random.Generator,
+    names: Words | None = None,
 ) -> list[Rows]:
-    """Cut every client's shuffled rows into train, validation and test.
+    """Cut every client's shuffled rows, as :func:`check_clients` has them, into train, validation and test.
 
     The part of a row that several clients hold is drawn once for all its owners: a row that one client is tested on
     is never one that another trains on. Each client's own rows then fill its parts up to their sizes, which are
     therefore exact for a client that shares nothing, and on average for one that shares everything.
     """
-    size = np.array([len(rows) for rows in clients])
     least = sum(share > 0 for share in shares)
     if size.min() < least:
         k, n = int(size.argmin()), int(size.min())
@@ -82,8 +101,7 @@ def split_clients(
     validation = _share_of(size, shares[1], size - least + 1)
     test = _share_of(size, shares[2], size - validation - 1)
     train = size - validation - test
-    owner = np.repeat(np.arange(len(clients)), size)
-    rows = np.concatenate(clients)
+    owner = np.repeat(np.arange(len(size)), size)
     chance = rng.random(rows.max() + 1)[rows]  # of the row, the same for all who own it
     order = np.lexsort((chance, owner))
     rows, chance = rows[order], chance[order]
@@ -100,7 +118,8 @@ def split_clients(
     filled = (place >= train[owner]) * 1 + (place >= (train + validation)[owner])
     part = np.where(shared, drawn, filled)
     for i, name in enumerate(("training", "validation", "test")):
-        if shares[i] > 0 and (lacking := np.setdiff1d(owner, owner[part == i])).size:
+        lacking = np.flatnonzero(np.bincount(owner[part == i], minlength=len(size)) == 0)
+        if shares[i] > 0 and lacking.size:
             raise ValueError(f"client {lacking[0]} shares its examples, and the draw left it none for {name}")
     return [(rows[part == i], owner[part == i]) for i in range(3)]
 

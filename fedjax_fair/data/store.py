@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fedjax_fair.data.host_store import pieces, stored_type
+
 INT32 = np.iinfo(np.int32)
 
 
@@ -30,9 +32,11 @@ def check_finite(x: Any, n_examples: int, name: str, name_y: str) -> None:
             raise ValueError(
                 f"{name} and {name_y} must have one entry per example, got {len(leaf)} and {n_examples}"
             )
-        if leaf.dtype.kind not in "biu" and not (finite := np.isfinite(_cast(leaf))).all():
-            bad = np.flatnonzero(~finite.reshape(n_examples, -1).all(1))
-            raise ValueError(f"{name} holds {_what(leaf)} in {len(bad)} examples, first in example {bad[0]}")
+        if leaf.dtype.kind in "biu":
+            continue
+        bad = [~np.isfinite(_cast(piece)).reshape(len(piece), -1).all(1) for piece in pieces(leaf)]
+        if (rows := np.flatnonzero(np.concatenate(bad))).size:
+            raise ValueError(f"{name} holds {_what(leaf)} in {len(rows)} examples, first in example {rows[0]}")
 
 
 def check_labels(y: Any, name: str) -> np.ndarray:
@@ -73,13 +77,21 @@ def _cast(leaf: np.ndarray) -> np.ndarray:
 
 
 def _what(leaf: np.ndarray) -> str:
-    return "NaN or infinity" if not np.isfinite(leaf).all() else f"numbers too large for {_cast(leaf).dtype}"
+    whole = all(np.isfinite(piece).all() for piece in pieces(leaf))
+    return f"numbers too large for {_cast(leaf[:1]).dtype}" if whole else "NaN or infinity"
 
 
-def to_store(leaf: np.ndarray) -> Array:
-    """Copy to the device: integers of more than 16 bits as int32, floats as JAX is set to keep them."""
-    if leaf.dtype.kind in "iu" and leaf.dtype.itemsize > 2:
-        if leaf.size and (leaf.min() < INT32.min or leaf.max() > INT32.max):
-            raise ValueError(f"integers in x must fit 32 bits, got {leaf.min()} to {leaf.max()}")
-        leaf = leaf.astype(np.int32)
-    return jnp.array(leaf)  # a copy: asarray may alias the caller's memory
+def check_whole_numbers(leaf: np.ndarray) -> None:
+    """Raise ValueError for integers that int32 has no room for."""
+    if leaf.dtype.kind in "iu" and leaf.dtype.itemsize > 2 and leaf.size:
+        ends = [(piece.min(), piece.max()) for piece in pieces(leaf)]
+        low, high = min(low for low, _ in ends), max(high for _, high in ends)
+        if low < INT32.min or high > INT32.max:
+            raise ValueError(f"integers in x must fit 32 bits, got {low} to {high}")
+
+
+def to_store(*parts: np.ndarray) -> Array:
+    """Copy arrays that follow one another to the device: integers of more than 16 bits as int32, floats as JAX is
+    set to keep them."""
+    whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return jnp.array(whole.astype(stored_type(whole), copy=False))  # a copy: asarray may alias the caller's memory

@@ -78,6 +78,7 @@ def train_and_weigh(
     parts: Components,
     state: SimState,
     data: FederatedData,
+    near: FederatedData,
     report: Report,
     train: Key,
     weigh: Key,
@@ -86,8 +87,8 @@ def train_and_weigh(
 ) -> Trained:
     """Train a cohort and weigh what it reports.
 
-    ``report`` is what is known before training; the keys are those of training, of the rule, of the faults and of
-    the absences.
+    ``near`` holds the cohort's examples; ``report`` is what is known before training; the keys are those of
+    training, of the rule, of the faults and of the absences.
     """
     cohort, mesh, there = parts.selector.cohort, parts.mesh, report.active
 
@@ -95,7 +96,7 @@ def train_and_weigh(
         coef, memory = check_weights(parts.weigh(state.aggregator, report, weigh), cohort, state.aggregator)
         return *drop_coefficients(report, coef), memory
 
-    local = (state.params, data, share(report.ids, mesh, "edge"), train, state.round)
+    local = (state.params, near, share(report.ids, mesh, "edge"), train, state.round)
     summed = parts.training.summed
     if summed is None or parts.revise is not None or not REVEALED.isdisjoint(parts.reads):
         carried = Carried(state.memory, parts.broadcast(state))

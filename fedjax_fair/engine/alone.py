@@ -11,6 +11,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from fedjax_fair.data import FederatedData
+from fedjax_fair.data.host_store import HostStore
 from fedjax_fair.data.normalize import normalize
 from fedjax_fair.engine.signals import PerExample
 from fedjax_fair.local.objectives import LocalLoss, erm
@@ -39,7 +40,8 @@ def some_examples(data: FederatedData) -> tuple[Any, np.ndarray] | None:
     rows.append(int(spare[0]) if spare else rows[0])
     if rows[0] == rows[1]:  # all alike
         rows[1] = (rows[0] + 1) % len(y)
-    return jax.tree.map(lambda leaf: _rows(leaf, rows), data.x), y[rows]
+    x = data.x.read(rows) if isinstance(data.x, HostStore) else jax.tree.map(lambda leaf: _rows(leaf, rows), data.x)
+    return x, y[rows]
 
 
 def _rows(leaf: Any, rows: list[int]) -> np.ndarray:

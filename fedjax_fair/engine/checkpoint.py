@@ -5,9 +5,7 @@ beside the last one and commits it by a rename, so that a run may be killed at a
 """
 
 import contextlib
-import hashlib
 import logging
-import re
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -15,12 +13,14 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
 
+from fedjax_fair.data.host_store import HostStore
+from fedjax_fair.engine.digests import bytes_of, digest, digest_of, plain
 from fedjax_fair.engine.signals import scored
 from fedjax_fair.types import SimState, Simulation
 
 PROGRAM, DATA, START = "the simulation", "the data", "the key or state to start from"
+DEVICES, ON_ONE = "devices that share a round", "the simulation on one device"
 KEPT = 2
 """How many checkpoints stay: the last, and the one before."""
 
@@ -44,7 +44,7 @@ class Keeper(NamedTuple):
         """
         import orbax.checkpoint as ocp
 
-        arrays, empty = _pack({"state": state, "history": history})
+        arrays, empty = pack({"state": state, "history": history})
         about = self.about | {"empty": empty}
         parts = ocp.args.Composite(arrays=ocp.args.StandardSave(arrays), about=ocp.args.JsonSave(about))
         try:
@@ -82,7 +82,7 @@ class Keeper(NamedTuple):
         with self._reading(played):
             about = self._about(played)
             arrays = self.manager.restore(played, args=ocp.args.Composite(arrays=ocp.args.StandardRestore())).arrays
-            found = _unpack({"state": state, "history": history}, arrays, about["empty"])
+            found = unpack({"state": state, "history": history}, arrays, about["empty"])
         return played, found["state"], found["history"]
 
     @contextlib.contextmanager
@@ -109,14 +109,18 @@ class Keeper(NamedTuple):
         return about
 
     def _check(self, about: Mapping[str, Any]) -> None:
+        moved = DEVICES in about and about[DEVICES] != self.about.get(DEVICES)
+        passed = (DEVICES, PROGRAM if moved else ON_ONE)  # of several devices a round's program tells how many
         for name, mine in self.about.items():
             theirs = about.get(name)
-            if theirs != mine and name in (PROGRAM, DATA, START):
-                raise CheckpointError(f"checkpoint {self.folder} is of another run: {name} is not the same")
-            if theirs != mine:
-                raise CheckpointError(
-                    f"checkpoint {self.folder} is of another run: {name} was {theirs!r} and is {mine!r}"
-                )
+            if theirs == mine or name in passed:
+                continue
+            if name in (PROGRAM, ON_ONE, DATA, START):
+                what = PROGRAM if name == ON_ONE else name
+                raise CheckpointError(f"checkpoint {self.folder} is of another run: {what} is not the same")
+            raise CheckpointError(
+                f"checkpoint {self.folder} is of another run: {name} was {theirs!r} and is {mine!r}"
+            )
 
     def _last(self) -> str:
         kept = self.manager.latest_step()
@@ -133,7 +137,11 @@ def keeper(folder: str | Path, about: Mapping[str, Any]) -> Keeper:
 
     logging.getLogger("absl").setLevel(logging.ERROR)  # a line for every save
     place = place_of(folder)
-    options = ocp.CheckpointManagerOptions(max_to_keep=KEPT, create=True, enable_async_checkpointing=False)
+    me = jax.process_index()  # of several processes the one that has the folder writes and reads by itself
+    alone = ocp.options.MultiprocessingOptions(primary_host=me, active_processes={me})
+    options = ocp.CheckpointManagerOptions(
+        max_to_keep=KEPT, create=False, enable_async_checkpointing=False, multiprocessing_options=alone
+    )
     try:
         place.mkdir(parents=True, exist_ok=True)
         manager = ocp.CheckpointManager(place, options=options)
@@ -151,7 +159,7 @@ def describe(sim: Simulation, start: SimState, settings: Mapping[str, Any]) -> d
     """What a run is told apart by: versions, settings, first state, data, and the program itself."""
     versions = {name: metadata.version(name) for name in ("fedjax-fair", "jax", "jaxlib")}
     # In this order: another rule often starts from another state, too.
-    digests = {PROGRAM: _program(sim), DATA: _digest(*_bytes(sim.data)), START: _digest(*_bytes(start))}
+    digests = {PROGRAM: program_of(sim), DATA: digest(*_bytes_of_data(sim.data)), START: digest(*bytes_of(start))}
     return versions | {"device": device()} | dict(settings) | digests
 
 
@@ -160,7 +168,7 @@ def device() -> str:
     return str(jax.devices()[0].device_kind)
 
 
-def _program(sim: Simulation) -> str:
+def program_of(sim: Simulation) -> str:
     """A digest of the round and the evaluation as traced programs, constants included; what a callback into Python
     computes is not."""
     state = jax.eval_shape(sim.init, jax.random.key(0))
@@ -172,61 +180,19 @@ def _program(sim: Simulation) -> str:
     )
 
 
-def digest_of(*traced: ClosedJaxpr) -> str:
-    """A digest of traced programs, constants included."""
-    words = [re.sub(r" at 0x[0-9a-f]+", "", str(program)).encode() for program in traced]  # where functions lie
-    return _digest(*words, *(piece for program in traced for piece in _bytes([*_constants(program)])))
+def _bytes_of_data(data: Any) -> list[bytes]:
+    return [*bytes_of(data), *(data.x.sample() if isinstance(data.x, HostStore) else ())]
 
 
-def digest_of_arrays(trees: Any) -> str:
-    """A digest of the arrays of trees; one that several share is looked at once."""
-    seen: dict[int, int] = {}
-    pieces: list[bytes] = []
-    for leaf in jax.tree.leaves(trees):
-        if id(leaf) not in seen:
-            pieces += _bytes(leaf)
-        pieces.append(str(seen.setdefault(id(leaf), len(seen))).encode())
-    return _digest(*pieces)
-
-
-def _constants(program: Any) -> Iterator[Any]:
-    """The constants of a traced program and of those inside it: a function under jit has its own."""
-    yield from program.consts
-    for step in program.jaxpr.eqns:
-        for parameter in step.params.values():
-            for inner in parameter if isinstance(parameter, tuple) else (parameter,):
-                if isinstance(inner, ClosedJaxpr):
-                    yield from _constants(inner)
-                elif isinstance(inner, Jaxpr):
-                    yield from _constants(ClosedJaxpr(inner, ()))
-
-
-def _bytes(tree: Any) -> list[bytes]:
-    return [np.ascontiguousarray(_plain(leaf)).tobytes() for leaf in jax.tree.leaves(tree)]
-
-
-def _digest(*pieces: bytes) -> str:
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-    return digest.hexdigest()
-
-
-def _plain(leaf: Any) -> np.ndarray:
-    """A leaf as NumPy; a typed key as its words."""
-    is_key = isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
-
-
-def _pack(tree: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def pack(tree: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The leaves by their paths, and the forms of those without any element, which Orbax does not store."""
-    leaves = {jax.tree_util.keystr(path): _plain(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    leaves = {jax.tree_util.keystr(path): plain(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     empty = {name: [list(leaf.shape), str(leaf.dtype)] for name, leaf in leaves.items() if not leaf.size}
     return {name: leaf for name, leaf in leaves.items() if leaf.size}, empty
 
 
-def _unpack(template: Any, arrays: Mapping[str, Any], empty: Mapping[str, Any]) -> Any:
-    """The tree of the template's structure, with what :func:`_pack` stored of it."""
+def unpack(template: Any, arrays: Mapping[str, Any], empty: Mapping[str, Any]) -> Any:
+    """The tree of the template's structure, with what :func:`pack` stored of it."""
 
     def leaf(path: Any, like: Any) -> Any:
         name = jax.tree_util.keystr(path)

@@ -10,6 +10,7 @@ from jax import Array
 
 from fedjax_fair.checks import check_choice, said
 from fedjax_fair.data import FederatedData
+from fedjax_fair.data.host_store import HostStore
 from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.robustness.availability import PerClient
 from fedjax_fair.types import Aggregator, Client, Context, LossFn, Params, Selector, Trace
@@ -34,6 +35,12 @@ def check_federation(selector: Selector, available: Any, n_clients: int, rule: A
     check_cohort(selector, n_clients)
     check_select(selector, n_clients, rule)
     check_available(available, n_clients)
+
+
+def check_store(data: FederatedData, mesh: Any) -> None:
+    """Examples off the device are read for one device."""
+    if isinstance(data.x, HostStore) and mesh is not None:
+        raise ValueError(f"devices must be 1 for data with store='host', got {mesh.size}: give it store='device'")
 
 
 def check_cohort(selector: Selector, n_clients: int) -> None:

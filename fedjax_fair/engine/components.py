@@ -28,6 +28,8 @@ class Components(NamedTuple):
     """The metric of every example, alone."""
     largest_train: int
     """Examples of the largest client's training split."""
+    largest_cohort: int
+    """Training examples of the largest cohort."""
     largest_validation: int
     uneven: bool
     """Whether the clients' sizes differ so much that those side by side would wait for the largest."""
@@ -48,9 +50,16 @@ class Components(NamedTuple):
     mesh: Mesh | None
     """The devices that share the cohort; None for one."""
 
-    def received_loss(self, state: SimState, data: FederatedData, ids: Array) -> Array:
-        """F_k(w), f[K]: the model's mean plain loss on the training examples of the clients ``ids``."""
-        return self._mean(self.loss, state, data, data.train, ids, self.largest_train)
+    def received_loss(
+        self, state: SimState, data: FederatedData, ids: Array, near: FederatedData | None = None
+    ) -> Array:
+        """F_k(w), f[K]: the model's mean plain loss on the training examples of the clients ``ids``.
+
+        ``near`` holds theirs alone; all clients' go through the model in the order of the whole.
+        """
+        if near is None or ids.shape[0] == self.n_clients or self._own(state) is not None:
+            near = data
+        return self._mean(self.loss, state, near, near.train, ids, self.largest_train)
 
     def validated(self, state: SimState, data: FederatedData, ids: Array) -> Array:
         """f[K]: the model's mean metric on their validation examples."""

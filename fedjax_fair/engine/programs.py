@@ -10,8 +10,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedjax_fair.checks import check_count
-from fedjax_fair.engine.checkpoint import digest_of
 from fedjax_fair.engine.devices import CLIENTS, part
+from fedjax_fair.engine.digests import digest_of
 from fedjax_fair.engine.grid import Point, label
 from fedjax_fair.engine.run import play
 from fedjax_fair.engine.signals import scored

@@ -9,6 +9,7 @@ from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.aggregation import before_training, serve, train_and_weigh
 from fedjax_fair.engine.components import Components
 from fedjax_fair.engine.devices import added
+from fedjax_fair.engine.near import nearby
 from fedjax_fair.engine.selection import select
 from fedjax_fair.types import Info, Key, SimState
 
@@ -25,19 +26,21 @@ def play_round(parts: Components, state: SimState, data: FederatedData) -> tuple
     # Select: who takes part.
     cohort = select(parts, state, data, keys.select, keys.present, keys.probe, keys.fault)
 
+    near = nearby(data, cohort.ids, parts.largest_cohort)
+
     # Report, so far as it is known before training: the received model on each client's data.
     report = before_training(
         ids=cohort.ids,
         n=data.train.size[cohort.ids].astype(jnp.result_type(float)),
         active=cohort.there,
-        loss=parts.received_loss(state, data, cohort.ids),
+        loss=parts.received_loss(state, data, cohort.ids, near),
         accuracy=parts.validated(state, data, cohort.ids),
         params=state.params,
         memory=parts.memory,
     )
 
     # Train and weigh: from every client's update, and the rule's coefficient for it, to their sum.
-    trained = train_and_weigh(parts, state, data, report, keys.train, keys.weigh, keys.fault, keys.present)
+    trained = train_and_weigh(parts, state, data, near, report, keys.train, keys.weigh, keys.fault, keys.present)
     report, coef = trained.report, trained.coef
 
     # Move.

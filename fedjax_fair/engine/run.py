@@ -1,6 +1,5 @@
 """Many rounds: nested scans inside, Python only between chunks."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_fair.checks import check_count, check_truth
+from fedjax_fair.engine import ahead, watch
 from fedjax_fair.engine import checkpoint as checkpoints
-from fedjax_fair.engine import watch
+from fedjax_fair.engine.devices import as_mesh, replicate
 from fedjax_fair.engine.history import History, after, join, told
+from fedjax_fair.engine.keeping import check_keeping, keeper_of_run
+from fedjax_fair.engine.processes import in_any, watched, writes
 from fedjax_fair.engine.progress import asked_to_stop, bar
 from fedjax_fair.engine.signals import scored
 from fedjax_fair.engine.start import own_state
@@ -115,45 +117,58 @@ def run(
     """
     rounds = check_count("rounds", rounds)
     gap = min(check_count("eval_every", eval_every), rounds)
-    chunk = check_keeping(checkpoint, every, gap, chunk)
+    chunk = check_keeping(checkpoint, every, gap, chunk, sim)
     check_truth("eval_first", eval_first)
     _check_start(sim, key, state, on_chunk)
+    shown, mesh = writes(sim.data), as_mesh((sim.arguments or {}).get("devices", 1))
+    place = None if checkpoint is None else checkpoints.place_of(checkpoint)
     pieces: list[tuple[np.ndarray, Any]] = []
 
     def so_far() -> History:
         now = join(pieces, before + done) if pieces else None
         return past if now is None else now if past is None else after(past, now)  # type: ignore[return-value]
 
-    with asked_to_stop(checkpoint is not None) as stop, bar(progress, rounds) as advance:
+    with (
+        asked_to_stop(place is not None) as stop,
+        bar(progress if shown else False, rounds) as advance,
+        watched(sim.data, place),
+    ):
         state = sim.init(as_key(key)) if state is None else own_state(state, sim)
-        keeper = None if checkpoint is None else _keeper(checkpoint, sim, state, rounds, gap, eval_first)
+        keeper = None if place is None else keeper_of_run(place, sim, state, rounds, gap, eval_first)
         before, done, past = int(state.round), 0, None
         begun, warned = state.params, False
         if keeper is not None and (found := keeper.load(state, blank(sim))):
             done, state, past = found
+            state = replicate(state, mesh)
         state, kept = _copied(state), done  # what is donated must be nobody else's
         advance(done)
-        if past is not None and on_chunk is not None and on_chunk(_copied(state), told(past, sim)):
-            return state, told(past, sim)
+        if past is not None and on_chunk is not None:
+            (enough,) = in_any(sim.data, bool(on_chunk(_copied(state), told(past, sim))))
+            if enough:
+                return state, told(past, sim)
         for evaluations, length in chunks(rounds, gap, chunk, done, eval_first and past is None):
             functions = {"step": sim.step, "evaluate": sim.evaluate, "deploy": sim.deploy}
-            state, record = _play(state, sim.data, **functions, evaluations=evaluations, every=length)
+            if sim.coming is not None and length:
+                state, record = ahead.play(sim, state, evaluations, length)
+            else:
+                state, record = _play(state, sim.data, **functions, evaluations=evaluations, every=length)
             pieces.append((np.full(evaluations, length), jax.device_get(record)))
             advance(evaluations * length)
-            warned = warned or watch.say(watch.below_zero(sim, join(pieces[-1:], 0)))
+            warned = warned or watch.say(watch.below_zero(sim, join(pieces[-1:], 0)) if shown else [])
             # A copy: the callback may keep the state, but the next chunk's call takes ours apart.
-            enough = on_chunk is not None and on_chunk(_copied(state), told(so_far(), sim))
+            enough = on_chunk is not None and bool(on_chunk(_copied(state), told(so_far(), sim)))
+            enough, stopped = in_any(sim.data, enough, stop())
             if keeper is not None:
                 played = int(state.round) - before
-                if stop() or enough or played == rounds or played - kept >= (every or 1):
+                if stopped or enough or played == rounds or played - kept >= (every or 1):
                     keeper.save(played, state, so_far())
                     kept = played
-                if stop() and kept == played:
+                if stopped:
                     raise KeyboardInterrupt(f"stopped after round {played}, which is kept in {keeper.folder}")
             if enough:
                 break
     history = told(so_far(), sim)
-    if not warned:  # or there is a reason already
+    if shown and not warned:  # or there is a reason already
         watch.say(watch.unused(sim, history, not watch.moved(begun, state.params)))
     return state, history
 
@@ -169,24 +184,6 @@ def _check_start(sim: Any, key: Any, state: Any, on_chunk: Any) -> None:
         sim.check(sim.data)
 
 
-def check_keeping(checkpoint: Any, every: int | None, gap: int, chunk: int | None) -> int | None:
-    """``chunk`` as given, else what makes chunks of ``every`` rounds, evaluated every ``gap``.
-
-    Raises:
-      ValueError: ``checkpoint`` is no folder or cannot be used here, or ``every`` does not go with it.
-    """
-    if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
-        raise ValueError(f"checkpoint must be a folder, got {checkpoint!r}")
-    if checkpoint is not None and jax.process_count() > 1:
-        raise ValueError(f"checkpoint is for one process so far, got {jax.process_count()}")
-    if every is None:
-        return chunk
-    if checkpoint is None:
-        raise ValueError(f"every is the rounds between checkpoints, got {every} without checkpoint")
-    check_count("every", every)
-    return -(-every // gap) if chunk is None else chunk
-
-
 def as_key(key: Any) -> Key:
     """A JAX key, of itself or of a seed; ValueError for anything else."""
     if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
@@ -196,17 +193,6 @@ def as_key(key: Any) -> Key:
     if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and not key.shape:
         return key
     raise ValueError(f"key must be one jax.random.key(...), or a seed, got {key!r}")
-
-
-def _keeper(
-    folder: str | Path, sim: Simulation, state: SimState, rounds: int, every: int, first: bool
-) -> checkpoints.Keeper:
-    settings = {
-        "first round": int(state.round),
-        "rounds": rounds,
-        "eval_every": f"{every} and round 0" if first else every,
-    }
-    return checkpoints.keeper(folder, checkpoints.describe(sim, state, settings))
 
 
 def blank(sim: Simulation) -> History:

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedjax_fair.checks import said
 from fedjax_fair.data import FederatedData
+from fedjax_fair.data.host_store import forms_of
 from fedjax_fair.engine.alone import outputs_alone, two_and_three
 from fedjax_fair.models import Model
 from fedjax_fair.types import Params
@@ -22,7 +23,7 @@ def check_init(net: Model, data: FederatedData, example: Any, error: Exception) 
       ValueError: the model takes bytes that are not scaled, or images that have a channel axis.
     """
     form = ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(example))
-    raw = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[1:]), leaf.dtype), data.x)
+    raw = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[1:]), leaf.dtype), forms_of(data.x))
     if _is_scaled(data) and _takes(net, raw):
         hint = f"x is uint8 and was scaled as images are, and the model takes it unscaled; {ADVICE}"
     elif _takes(net, jax.tree.map(_with_channel, example)):
@@ -33,7 +34,8 @@ def check_init(net: Model, data: FederatedData, example: Any, error: Exception) 
 
 
 def _is_scaled(data: FederatedData) -> bool:
-    return data.normalizer is not None and any(leaf.dtype == jnp.uint8 for leaf in jax.tree.leaves(data.x))
+    leaves = jax.tree.leaves(forms_of(data.x))
+    return data.normalizer is not None and any(leaf.dtype == jnp.uint8 for leaf in leaves)
 
 
 def _with_channel(leaf: Any) -> Any:

@@ -112,11 +112,12 @@ def cohort(
     The clients' examples go through the model one after another, in flat batches that do not stop at a client's
     end: it costs what the cohort's examples cost, however much their numbers differ.
     """
-    if ids.shape[0] == split.size.shape[0] or not split.rows.shape[0]:
+    if (data.ids is None and ids.shape[0] == split.size.shape[0]) or not split.rows.shape[0]:
         return tuple(v[ids] for v in every_client(score, params, data, split, batch, mesh))
     batch = min(batch, FLAT, ids.shape[0] * capacity)
 
     def some(ids: Array) -> tuple[Array, ...]:
+        ids = data.places(ids)
         size, slots = split.size[ids], ids.shape[0]
         ends = jnp.cumsum(size)
         shift = split.start[ids] - (ends - size)  # from a place among the cohort's examples to one in the split

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine import checks
+from fedjax_fair.engine.ahead import coming
 from fedjax_fair.engine.alone import check_objective
 from fedjax_fair.engine.blocks import are_uneven, choose_block, choose_eval_batch, choose_interleaved
 from fedjax_fair.engine.components import Components
@@ -21,6 +22,7 @@ from fedjax_fair.engine.forward import widest
 from fedjax_fair.engine.freezing import Freeze, deploying, freezing, of_whole, step_of
 from fedjax_fair.engine.measures import as_measures, settled
 from fedjax_fair.engine.memory import broadcaster, check_memory
+from fedjax_fair.engine.near import largest_cohort
 from fedjax_fair.engine.outputs import outputs_of
 from fedjax_fair.engine.personal import FineTune, judged_alone, names_of, owners
 from fedjax_fair.engine.restarts import check_local
@@ -133,6 +135,7 @@ def simulation(
     checks.check_types(data, server_optimizer, loss, deploy)
     asked = as_measures(metric, loss)
     mesh, net, method = as_mesh(devices), as_model(model), as_method(aggregator)
+    checks.check_store(data, mesh)
     selector = uniform(data.n_clients) if selector is None else selector
     checks.check_cohort(selector, data.n_clients)
     selector = selector if method.selector is None else method.selector(selector)
@@ -176,6 +179,7 @@ def simulation(
             loss=scoring(net, loss),
             metric=scoring(net, loss if isinstance(metrics[0], Whole) else metrics[0]),  # no rule reads it then
             largest_train=capacity["train"],
+            largest_cohort=largest_cohort(data.sizes, selector.cohort),
             largest_validation=capacity["validation"],
             uneven=uneven,
             eval_batch=eval_batch,
@@ -214,6 +218,7 @@ def simulation(
         measures.further,
         arguments,
         {name: computing(precision, everywhere(of, mesh)) for name, of in outputs.items()},
+        coming(parts_of(frozen.holding(net)), init, frozen.trained, placed),
     )
 
 

@@ -27,9 +27,10 @@ from fedjax_fair.engine.grid import (
     values_of,
 )
 from fedjax_fair.engine.history import History, told
+from fedjax_fair.engine.keeping import check_keeping
 from fedjax_fair.engine.programs import Build, Program, check_data
 from fedjax_fair.engine.progress import asked_to_stop, bar
-from fedjax_fair.engine.run import as_key, check_keeping
+from fedjax_fair.engine.run import as_key
 from fedjax_fair.engine.sweep_programs import Course, called, places_of, play, play_program, programs_of
 from fedjax_fair.types import Simulation
 

@@ -141,9 +141,10 @@ def cohort_training(
 
 def client_of(data: FederatedData, id: Array, largest: int, size: int | None = None) -> Client:
     """One client's training examples, padded to the ``largest`` client's; ``size`` where all have the same."""
-    slots = data.train.start[id] + jnp.arange(largest)
+    place = data.places(id)
+    slots = data.train.start[place] + jnp.arange(largest)
     rows = data.train.rows[jnp.minimum(slots, data.train.rows.shape[0] - 1)]
-    return Client(id, rows, data.train.size[id] if size is None else size, data.take)
+    return Client(id, rows, data.train.size[place] if size is None else size, data.take)
 
 
 def by_blocks(step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, items: Any, width: int | None) -> Any:

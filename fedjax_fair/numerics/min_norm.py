@@ -61,6 +61,7 @@ class Bracket(NamedTuple):
     short: Array  # sum of slopes at low, below 0; halved every time that low stays put
     high: Array
     over: Array  # at high, at least 0; halved likewise
+    below: Array  # the mixture at low
     mixture: Array  # at high
 
 
@@ -80,19 +81,22 @@ def _least_multiplier(
 
     def narrow(now: Bracket) -> Bracket:
         nu = (now.low * now.over - now.high * now.short) / (now.over - now.short)
-        found = mixture(nu, now.mixture)
+        part = (nu - now.low) / (now.high - now.low)
+        # Mixtures lie on straight pieces, too: between two on the same one the solver has next to nothing to do.
+        found = mixture(nu, now.below + part * (now.mixture - now.below))
         sum = found @ slope
-        below = sum < 0
+        short = sum < 0
         return Bracket(
             now.k + 1,
-            jnp.where(below, nu, now.low),
-            jnp.where(below, sum, now.short / 2),
-            jnp.where(below, now.high, nu),
-            jnp.where(below, now.over / 2, sum),
-            jnp.where(below, now.mixture, found),
+            jnp.where(short, nu, now.low),
+            jnp.where(short, sum, now.short / 2),
+            jnp.where(short, now.high, nu),
+            jnp.where(short, now.over / 2, sum),
+            jnp.where(short, found, now.below),
+            jnp.where(short, now.mixture, found),
         )
 
     most = mixture(enough, shortest)
     zero = jnp.zeros((), slope.dtype)
-    start = Bracket(jnp.zeros((), jnp.int32), zero, shortest @ slope, enough, most @ slope, most)
+    start = Bracket(jnp.zeros((), jnp.int32), zero, shortest @ slope, enough, most @ slope, shortest, most)
     return jax.lax.while_loop(goes_on, narrow, start).mixture

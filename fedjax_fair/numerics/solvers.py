@@ -5,12 +5,14 @@ the result and come back as exactly 0 (log weights: as whatever they were; read 
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import logsumexp
 
+STILL = 16  # roundings of the largest entry; rounding alone moves a solver's iterate by two or three
 LOG_FLOOR = -27.631021  # log 1e-12: no client's weight is ever forgotten for good
 
 
@@ -79,8 +81,32 @@ def bisect(beyond: Callable[[Array], Array], inside: Array, outside: Array, step
 
 def project_simplex(y: Array, where: Array, radius: Array | float = 1.0) -> Array:
     """Euclidean projection onto ``{p >= 0, sum p = radius}`` over ``where``: ``p = max(y - theta, 0)``."""
-    y = jnp.maximum(centre(y, where), -radius)  # lower entries get nothing; from far off theta would round away
-    return project_box_simplex(y, jnp.zeros_like(y), jnp.full_like(y, radius), where, radius)
+    return _project_simplex(y, jnp.asarray(-radius, y.dtype), where, radius)[0]
+
+
+def _project_simplex(y: Array, near: Array, where: Array, radius: Array | float = 1.0) -> tuple[Array, Array]:
+    """The same, and its theta below the largest of y; ``near`` is where that is looked for first.
+
+    The sum of p is convex in theta and made of straight pieces, so that Newton's method passes theta at most once,
+    and then comes to it from below, one piece or more a step.
+    """
+    rounding = jnp.finfo(y.dtype)
+    y = jnp.where(where, jnp.maximum(centre(y, where), -radius), -radius)  # from far off theta would round away
+
+    def goes_on(carry: tuple[Array, Array, Array]) -> Array:
+        k, arrived, _ = carry
+        return (k < y.shape[0] + 2) & ~arrived
+
+    def improve(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        k, _, theta = carry
+        excess = jnp.maximum(y - theta, 0).sum() - radius
+        onwards = theta + excess / jnp.maximum((y > theta).sum(), 1).astype(y.dtype)
+        arrived = (jnp.abs(excess) <= 4 * rounding.eps * radius) | (onwards == theta)
+        return k + 1, arrived, jnp.where(arrived, theta, onwards)
+
+    begun = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), jnp.clip(near, -radius, 0))
+    theta = jax.lax.while_loop(goes_on, improve, begun)[2]
+    return jnp.where(where, jnp.maximum(y - theta, 0), 0), theta
 
 
 def project_box_simplex(y: Array, low: Array, high: Array, where: Array, radius: Array | float = 1.0) -> Array:
@@ -118,18 +144,38 @@ def project_box_simplex(y: Array, low: Array, high: Array, where: Array, radius:
 
 def qp_simplex(hessian: Array, linear: Array, start: Array, where: Array, iterations: int = 300) -> Array:
     r"""Minimise :math:`\tfrac12 p^\top Q p + c^\top p` over the simplex on ``where``; Q f[M, M] is PSD."""
-    return _fista(hessian, linear, start, where, lambda y: project_simplex(y, where), iterations)
+    return _fista(hessian, linear, start, where, lambda y, near: _project_simplex(y, near, where), iterations)
 
 
 def qp_box_simplex(
     hessian: Array, linear: Array, start: Array, low: Array, high: Array, where: Array, iterations: int = 300
 ) -> Array:
     """The same with ``low <= p <= high`` besides; feasible iff ``sum low <= 1 <= sum high`` over ``where``."""
-    return _fista(hessian, linear, start, where, lambda y: project_box_simplex(y, low, high, where), iterations)
+
+    def project(y: Array, near: Array) -> tuple[Array, Array]:
+        return project_box_simplex(y, low, high, where), near
+
+    return _fista(hessian, linear, start, where, project, iterations)
+
+
+class Descent(NamedTuple):
+    """An accelerated projected gradient on its way."""
+
+    k: Array  # i32[], steps made
+    still: Array  # bool[], whether the last moved nothing beyond rounding
+    p: Array
+    ahead: Array  # where the next gradient is taken
+    t: Array  # f[], the momentum's
+    near: Array  # f[], where the projection found its theta
 
 
 def _fista(
-    hessian: Array, linear: Array, start: Array, where: Array, project: Callable[[Array], Array], iterations: int
+    hessian: Array,
+    linear: Array,
+    start: Array,
+    where: Array,
+    project: Callable[[Array, Array], tuple[Array, Array]],
+    iterations: int,
 ) -> Array:
     """Accelerated projected gradient whose step is 1 / a bound on the curvature of Q without its common part.
 
@@ -149,24 +195,22 @@ def _fista(
     rounding = 4 * jnp.finfo(hessian.dtype).eps * whole  # where no more is left, it must not decide
     step = 1 / jnp.where(curvature > rounding, curvature, jnp.where(whole > 0, whole, 1))
 
-    def goes_on(carry: tuple[Array, Array, Array, Array, Array]) -> Array:
-        k, still, *_ = carry
-        return (k < iterations) & ~still
+    def goes_on(now: Descent) -> Array:
+        return (now.k < iterations) & ~now.still
 
-    def improve(carry: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
-        k, _, p, ahead, t = carry
-        better = project(ahead - step * (hessian @ ahead + linear))
-        uphill = ((ahead - better) * (better - p)).sum() > 0
-        t = jnp.where(uphill, 1, t)
+    def improve(now: Descent) -> Descent:
+        better, near = project(now.ahead - step * (hessian @ now.ahead + linear), now.near)
+        uphill = ((now.ahead - better) * (better - now.p)).sum() > 0
+        t = jnp.where(uphill, 1, now.t)
         t_next = (1 + jnp.sqrt(1 + 4 * t * t)) / 2
-        moved = jnp.maximum(jnp.abs(better - p), jnp.abs(better - ahead)).max()
-        still = moved <= 4 * jnp.finfo(p.dtype).eps * better.max()  # rounding alone moves it by two or three
-        return k + 1, still, better, better + (t - 1) / t_next * (better - p), t_next
+        moved = jnp.maximum(jnp.abs(better - now.p), jnp.abs(better - now.ahead)).max()
+        still = moved <= STILL * jnp.finfo(better.dtype).eps * better.max()
+        return Descent(now.k + 1, still, better, better + (t - 1) / t_next * (better - now.p), t_next, near)
 
-    start = project(start)
     one = jnp.ones((), start.dtype)
-    begun = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), start, start, one)
-    return jax.lax.while_loop(goes_on, improve, begun)[2]
+    start, near = project(start, -one)
+    begun = Descent(jnp.zeros((), jnp.int32), jnp.zeros((), bool), start, start, one, near)
+    return jax.lax.while_loop(goes_on, improve, begun).p
 
 
 def _largest_eigenvalue(hessian: Array) -> Array:

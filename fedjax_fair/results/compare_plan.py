@@ -14,8 +14,8 @@ from fedjax_fair.engine.checkpoint import place_of
 from fedjax_fair.engine.cluster import Cluster
 from fedjax_fair.engine.grid import Point, points_of
 from fedjax_fair.engine.joining import Run, alone, runs_of
+from fedjax_fair.engine.keeping import check_keeping
 from fedjax_fair.engine.made_alike import made_alike
-from fedjax_fair.engine.run import check_keeping
 from fedjax_fair.engine.tasks import Task, threads_for
 from fedjax_fair.results.compare_arguments import (
     check_build,

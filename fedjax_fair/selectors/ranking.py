@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.checks import check_count
+from fedjax_fair.numerics.largest import MANY, largest
 from fedjax_fair.selectors.size_proportional import size_proportional
 from fedjax_fair.types import Key
 
@@ -12,7 +13,15 @@ from fedjax_fair.types import Key
 def top(values: Array, m: int, key: Key) -> Array:
     """Places of the m largest values, ties in random order; NaN, which no comparison can place, comes last."""
     tiebreak = jax.random.uniform(key, values.shape)
-    return jnp.lexsort((tiebreak, jnp.where(jnp.isnan(values), -jnp.inf, values)))[::-1][:m].astype(jnp.int32)
+    values = jnp.where(jnp.isnan(values), -jnp.inf, values)
+    if values.shape[0] < MANY or 2 * m > values.shape[0]:
+        return jnp.lexsort((tiebreak, values))[::-1][:m].astype(jnp.int32)
+    # The same without a sort of all: who is above the m-th value is in, and of its equals the luckiest are.
+    least = values[largest(values, m)[-1]]
+    luck = jnp.where(values > least, 2, jnp.where(values == least, tiebreak, -1))
+    last = values.shape[0] - 1  # of two alike in everything, a sort's end has the later one
+    among = jnp.sort(last - largest(luck[::-1], m))
+    return among[jnp.lexsort((tiebreak[among], values[among]))[::-1]].astype(jnp.int32)
 
 
 def check_candidates(m: int, d: int | None) -> None:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.checks import check_choice, check_count
+from fedjax_fair.numerics.largest import largest
 from fedjax_fair.selectors.memoryless import observe
 from fedjax_fair.types import Context, Key, Selector, State
 
@@ -46,6 +47,6 @@ def weighted(m: int, log_weights: Callable[[Array], Array], among: Among) -> Sel
         scores = state + jax.random.gumbel(key, state.shape, state.dtype)
         if among == "available":
             scores = jnp.where(context.available(jnp.arange(state.shape[0])), scores, -jnp.inf)
-        return jax.lax.top_k(scores, m)[1].astype(jnp.int32), state
+        return largest(scores, m), state
 
     return Selector(init, select, observe, m)

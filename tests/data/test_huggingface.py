@@ -58,6 +58,16 @@ def test_several_columns_of_numbers_are_vectors():
     np.testing.assert_allclose(data.x, np.stack([ROWS["a"], ROWS["b"]], 1), rtol=1e-6)
 
 
+def test_whole_numbers_are_targets_of_a_regression_where_that_is_asked_for():
+    data = read(label="b", regression=True)
+    assert data.names.labels is None
+    np.testing.assert_array_equal(data.y, np.arange(30, dtype=np.float32))
+    with pytest.raises(
+        ValueError, match="label must be numbers for a regression, got words or classes in column 'mood'"
+    ):
+        read(regression=True)
+
+
 def test_a_dictionarys_test_examples_stay_their_clients_own():
     some = {name: values[:6] for name, values in ROWS.items()}
     data = read({"train": made(ROWS), "test": made(some)})

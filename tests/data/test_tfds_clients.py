@@ -35,6 +35,12 @@ def test_records_become_a_federation():
     assert np.asarray(data.test.size).tolist() == [2, 2]
 
 
+@pytest.mark.usefixtures("standing")
+def test_whole_numbers_are_targets_of_a_regression_where_that_is_asked_for():
+    data = read(label="age", regression=True)
+    np.testing.assert_array_equal(data.y, np.arange(20, dtype=np.float32))
+
+
 def test_prepared_images_keep_the_names_of_their_classes():
     need_data("fashion_mnist")
     settings = {"label": "label", "features": "image", "train": "train[:200]", "test": "test[:20]"}

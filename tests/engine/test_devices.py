@@ -2,10 +2,12 @@
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import jax
@@ -23,17 +25,10 @@ RULES = ("fedavg", "fedmaba", "aaggff_d", "fedmgda_plus")
 
 CASES = 3 * len(RULES) + 9
 
-PROGRAM = """
+EIGHT = """
 import sys; sys.path[:0] = [{tests!r}, {tests!r} + '/engine']
-import jax
-if sys.argv[2:]:
-    address, processes, mine = sys.argv[2:]
-    jax.distributed.initialize(address, int(processes), int(mine))
-import numpy as np, test_devices as t
-devices = jax.device_count()
-cases = t.results(devices)
-if jax.process_index() == 0:
-    np.savez(sys.argv[1], **cases)
+import jax, numpy as np, test_devices as t
+np.savez(sys.argv[1], **t.results(jax.device_count()))
 """
 
 
@@ -171,13 +166,20 @@ def results(devices):
     found["scaffold 5"] = played(logistic("scaffold", 5, devices), 50)
     found["drfa 5"] = played(logistic("drfa", 5, devices), 20)
     found["one by one"] = played(one_by_one(devices), 50)
-    found["given"] = given(devices)
     found["swept clients"] = swept(devices, 1)
-    found["swept runs"] = swept(1, devices)
     for name in RULES:
         found[f"mlp 32 {name}"] = played(deep(rule(name), devices, alike(np.float32)), 1)
         with jax.enable_x64(True):
             found[f"mlp 64 {name}"] = played(deep(rule(name), devices, alike(np.float64)), 20)
+    return flat(found) | some_results(devices)
+
+
+def some_results(devices):
+    """Those that several processes play, too: personal models and what they say, and a sweep's runs."""
+    return flat({"given": given(devices), "swept runs": swept(1, devices)})
+
+
+def flat(found):
     return {f"{case} {name}": value for case, values in found.items() for name, value in values.items()}
 
 
@@ -193,9 +195,9 @@ def environment(devices=None):
     return os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
 
 
-def command(out, *words):
-    text = textwrap.dedent(PROGRAM.format(tests=str(Path(__file__).parents[1])))
-    return [sys.executable, "-c", text, str(out), *map(str, words)]
+def command(program, *words):
+    text = textwrap.dedent(program.format(tests=str(Path(__file__).parents[1])))
+    return [sys.executable, "-c", text, *map(str, words)]
 
 
 def agree(path, alone, cases):
@@ -209,22 +211,83 @@ def agree(path, alone, cases):
 
 def test_eight_devices_are_as_good_as_one(tmp_path, alone):
     """Cohorts of 8, and of 5 and 12, which eight devices do not divide."""
-    subprocess.run(command(tmp_path / "eight.npz"), env=environment(8), check=True, capture_output=True)
+    subprocess.run(command(EIGHT, tmp_path / "eight.npz"), env=environment(8), check=True, capture_output=True)
     agree(tmp_path / "eight.npz", alone, cases=CASES)
 
 
-def test_two_processes_are_as_good_as_one(tmp_path, alone):
+TWO = """
+import sys; sys.path[:0] = [{tests!r}, {tests!r} + '/engine']
+import jax
+from fedjax_fair.engine import processes
+folder, address, mine, life = sys.argv[1:]
+jax.distributed.initialize(address, 2, int(mine))
+processes.BEAT, processes.SOON = 0.1, 0.5
+import numpy as np, test_devices as t
+cases = t.first_life(folder) if life == "first" else t.second_life(folder)
+if jax.process_index() == 0:
+    np.savez(folder + ".npz", **cases)
+"""
+
+
+def kept(devices, folder=None):
+    """The leaves of a run that is kept in a folder, chunk by chunk."""
+    state, history = ff.run(logistic("fedmaba", 5, devices), 3, 40, eval_every=2, chunk=1, checkpoint=folder)
+    return [np.asarray(leaf) for leaf in jax.tree.leaves((state._replace(key=state.round), history))]
+
+
+def first_life(folder):
+    """Of the two processes, one of which is killed in it."""
+    kept(jax.device_count(), folder)
+    raise AssertionError("nobody was killed")
+
+
+def second_life(folder):
+    """Goes on, compares with a run that nothing cut off, and plays what must not depend on the processes."""
+    devices = jax.device_count()
+    with toy.rounds_played() as played:
+        resumed = kept(devices, folder)
+    assert 0 < sum(played) < 40
+    for one, other in zip(resumed, kept(devices), strict=True):
+        assert_array_equal(one, other)
+    return some_results(devices)
+
+
+def start_two(folder, life):
+    """Two processes of two devices each, and where they write."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
-    processes = []
-    for mine in range(2):
-        words = command(tmp_path / "two.npz", address, 2, mine)
-        with (tmp_path / f"{mine}.log").open("w") as log:
-            processes.append(subprocess.Popen(words, env=environment(2), stdout=log, stderr=log))
+    started, logs = [], [folder.with_suffix(f".{life}.{mine}.log") for mine in range(2)]
+    for mine, log in enumerate(logs):
+        with log.open("w") as out:
+            words = command(TWO, folder, address, mine, life)
+            started.append(subprocess.Popen(words, env=environment(2), stdout=out, stderr=out))
+    return started, logs
+
+
+def test_two_processes_are_as_good_as_one_though_one_of_them_is_killed(tmp_path):
+    """The other one ends, in a sentence; two others go on bit for bit, and one alone to rounding."""
+    folder = tmp_path / "kept"
+    (stays, dies), logs = start_two(folder, "first")
+    while not list(folder.glob("[0-9]*")) and stays.poll() is None:
+        time.sleep(0.02)
+    dies.kill()
+    dies.wait()
+    assert stays.wait(60) == 75, logs[0].read_text()[-2000:]
+    assert re.search(
+        rf"process 1 of the 2 that share this run \(0 to 1\) is gone, so this one ends; .*--resume {folder}, and",
+        logs[0].read_text(),
+    )
+    shutil.copytree(folder, tmp_path / "copy")
+    processes, logs = start_two(folder, "second")
+    with toy.rounds_played() as played:
+        mine = kept(1, tmp_path / "copy")
+    assert 0 < sum(played) < 40
+    for one, other in zip(mine, kept(1), strict=True):
+        assert_allclose(one, other, rtol=1e-6, atol=1e-6)
     codes = [process.wait(300) for process in processes]
-    assert codes == [0, 0], (tmp_path / "0.log").read_text()[-2000:]
-    agree(tmp_path / "two.npz", alone, cases=CASES)
+    assert codes == [0, 0], logs[0].read_text()[-2000:]
+    agree(tmp_path / "kept.npz", some_results(1), cases=2)
 
 
 TRAVELS = r"""

@@ -16,10 +16,14 @@ class Natural(NamedTuple):
 
     def __call__(self, labels: np.ndarray, seed: int) -> list[np.ndarray]:
         """The rows of every client, in their order."""
+        rows, sizes = self.flat(labels)
+        return np.split(rows, np.cumsum(sizes)[:-1])
+
+    def flat(self, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """All clients' rows i64[E], one client's after another's, and how many each has, i64[N]."""
         if len(labels) != len(self.of_row):
             raise ValueError(f"client_id must have one entry per example, {len(labels)}, got {len(self.of_row)}")
-        sizes = np.bincount(self.of_row, minlength=len(self.names))
-        return np.split(np.argsort(self.of_row, kind="stable"), np.cumsum(sizes)[:-1])
+        return np.argsort(self.of_row, kind="stable"), np.bincount(self.of_row, minlength=len(self.names))
 
     def numbers(self, client_id: Any, name: str) -> np.ndarray:
         """i64[E']: the numbers of the clients named ``client_id``; ValueError for a name that is none of theirs."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_fair.checks import check_count
-from fedjax_fair.data.federated import FederatedData
+from fedjax_fair.data.federated import FederatedData, Place
 from fedjax_fair.data.names import Names
 from fedjax_fair.data.normalize import Normalizer
 
@@ -48,6 +48,7 @@ def deal(
     seed: int = 0,
     split: Sequence[float] | None = None,
     normalizer: Normalizer | Literal["auto"] | None = "auto",
+    store: Place = "device",
 ) -> FederatedData:
     """Split every client's examples; then fill and standardise columns by what the clients train on.
 
@@ -67,6 +68,7 @@ def deal(
         test_client_id=None if test is None else test.client,
         group=found.groups,
         normalizer=normalizer,
+        store=store,
     )
     data = data._replace(names=found.names._replace(clients=data.clients, groups=data.groups))
     if found.fill is None and found.scale is None:

@@ -19,6 +19,7 @@ def huggingface(
     label: str,
     features: str | Sequence[str],
     test: Any = None,
+    regression: bool = False,
     group: str | None = None,
     normalizer: Normalizer | Literal["auto"] | None = "auto",
     min_examples: int | None = None,
@@ -37,6 +38,7 @@ def huggingface(
       label: the column of what is to be predicted.
       features: the column of ``x``, of images, arrays or token ids of one shape; or several of numbers, x [E, F].
       test: a ``Dataset`` of test examples of the same clients, in the place of the dictionary's.
+      regression: whole numbers in ``label`` are targets, too, and not classes.
       group: the column of what every client is one of.
       normalizer: as in :meth:`FederatedData.from_arrays`.
       min_examples: leave out clients with fewer training examples; a UserWarning says how many.
@@ -48,7 +50,8 @@ def huggingface(
     """
     train, tests = _parts(source, test)
     labels = getattr(dict(train.features or {}).get(label), "names", None)
-    found = of_columns(train, tests, client=client, label=label, features=features, group=group, labels=labels)
+    columns: Any = {"client": client, "label": label, "features": features, "group": group}
+    found = of_columns(train, tests, **columns, labels=labels, regression=regression)
     return deal(large_enough(found, min_examples), seed=seed, split=split, normalizer=normalizer)
 
 
@@ -85,6 +88,7 @@ def of_columns(
     features: str | Sequence[str],
     group: str | None,
     labels: Sequence[str] | None,
+    regression: bool,
 ) -> Examples:
     """What tables hold that have ``column_names`` and give a column by its name; ``labels`` are the classes."""
     for name, one in (("source", train), ("test", tests)):
@@ -96,12 +100,22 @@ def of_columns(
     mine = _part(train, client, label, features)
     others = None if tests is None else _part(tests, client, label, features)
     check_tested(others, mine, "test")
-    if labels is None and mine.y.ndim == 1 and mine.y.dtype.kind in "iuUb":
+    if regression:
+        mine = _targets(mine, label, labels)
+        others, labels = None if others is None else _targets(others, label, labels), None
+    elif labels is None and mine.y.ndim == 1 and mine.y.dtype.kind in "iuUb":
         y, y_test, labels = numbered(mine.y, None if others is None else others.y, "label")
         mine = mine._replace(y=y)
         others = None if others is None or y_test is None else others._replace(y=y_test)
     groups = None if group is None else by_name(mine.client, np.asarray(list(train[group])))
     return Examples(mine, others, Names(labels=None if labels is None else tuple(labels)), groups=groups)
+
+
+def _targets(part: Part, column: str, labels: Sequence[str] | None) -> Part:
+    """The same with labels that are numbers, for a regression."""
+    if labels is not None or part.y.dtype.kind not in "iufb":
+        raise ValueError(f"label must be numbers for a regression, got words or classes in column {column!r}")
+    return part._replace(y=part.y.astype(np.float32))
 
 
 def _columns(client: str, label: str, features: Any, group: str | None) -> list[tuple[str, str]]:

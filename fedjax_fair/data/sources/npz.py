@@ -9,8 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from fedjax_fair.checks import check_choice
-from fedjax_fair.data.federated import FederatedData, Normalizer
+from fedjax_fair.data.federated import FederatedData, Normalizer, Place
 from fedjax_fair.data.groups import by_name
+from fedjax_fair.data.host_store import pieces
 from fedjax_fair.data.names import Names
 from fedjax_fair.data.sources.examples import Examples, Part, check_file, check_tested, deal, large_enough, numbered
 
@@ -26,6 +27,7 @@ def npz(
     min_examples: int | None = None,
     seed: int = 0,
     split: Sequence[float] | None = None,
+    store: Place = "device",
 ) -> FederatedData:
     """Read arrays ``x`` [E, ...], ``y`` [E, ...] and ``client`` [E], the name of every example's client.
 
@@ -45,12 +47,17 @@ def npz(
       min_examples: leave out clients with fewer training examples; a UserWarning says how many.
       seed: of the split.
       split: shares of (train, validation, test); by default (.9, .1, 0) beside test examples, else (.8, .1, .1).
+      store: "host" leaves the examples in the folder's files, as in :meth:`FederatedData.from_arrays`.
 
-    Raises: ValueError, in one sentence: no such file, a damaged one, arrays that it lacks or that do not fit, and
-    as :meth:`FederatedData.from_arrays`.
+    Raises: ValueError, in one sentence: no such file, a damaged one, arrays that it lacks or that do not fit,
+    ``missing`` or ``min_examples`` beside ``store="host"``, which would make other arrays, and as
+    :meth:`FederatedData.from_arrays`.
     """
+    for name, given in (("missing", missing), ("min_examples", min_examples)):
+        if store == "host" and given is not None:
+            raise ValueError(f"{name} must be None with store='host', which copies no array, got {given!r}")
     found = read_npz(path, x=x, y=y, client=client, missing=missing)
-    return deal(large_enough(found, min_examples), seed=seed, split=split, normalizer=normalizer)
+    return deal(large_enough(found, min_examples), seed=seed, split=split, normalizer=normalizer, store=store)
 
 
 def is_npz(path: Path) -> bool:
@@ -84,7 +91,8 @@ def read_npz(
         given, others, labels = numbered(train.y, None if test is None else test.y, y)
         train = train._replace(y=given)
         test = None if test is None or others is None else test._replace(y=others)
-    gaps = sum(int(np.isnan(part.x).sum()) for part in (train, test) if part is not None and _may_lack(part.x))
+    kept = [part.x for part in (train, test) if part is not None and _may_lack(part.x)]
+    gaps = sum(int(np.isnan(piece).sum()) for x in kept for piece in pieces(x))
     if gaps and missing is None:
         raise ValueError(
             f"{x} must hold numbers throughout, got {gaps} NaN: fill them by missing='mean' or 'median' (of the "

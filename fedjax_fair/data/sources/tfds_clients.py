@@ -30,6 +30,7 @@ def tfds(
     features: str | Sequence[str],
     train: str = "train",
     test: str | None = None,
+    regression: bool = False,
     group: str | None = None,
     normalizer: Normalizer | Literal["auto"] | None = "auto",
     min_examples: int | None = None,
@@ -49,6 +50,7 @@ def tfds(
       features: the feature of ``x``, of images, arrays or token ids of one shape; or several of numbers, x [E, F].
       train: the split to train on, also a part, such as ``"train[:1000]"``.
       test: a split of test examples of the same clients; by default they are a share of every client's.
+      regression: whole numbers in ``label`` are targets, too, and not classes.
       group: the feature of what every client is one of.
       normalizer: as in :meth:`FederatedData.from_arrays`.
       min_examples: leave out clients with fewer training examples; a UserWarning says how many.
@@ -67,5 +69,6 @@ def tfds(
     names = [*builder.info.features]
     parts = [None if part is None else Columns(builder.as_data_source(split=part), names) for part in (train, test)]
     labels = getattr(builder.info.features[label], "names", None) if label in names else None
-    found = of_columns(*parts, client=client, label=label, features=features, group=group, labels=labels)
+    columns: Any = {"client": client, "label": label, "features": features, "group": group}
+    found = of_columns(*parts, **columns, labels=labels, regression=regression)
     return deal(large_enough(found, min_examples), seed=seed, split=split, normalizer=normalizer)

@@ -1,0 +1,79 @@
+"""Data larger than memory: with the examples off the device every result is the same."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import optax
+import pytest
+from bits_of_stores import SGD, SIZES, federations, same
+from toy import linear
+
+import fedjax_fair as ff
+from fedjax_fair.data.alike import alike
+from fedjax_fair.engine.checkpoint import CheckpointError
+from fedjax_fair.engine.checks import check_store
+
+
+@pytest.fixture(scope="module")
+def both():
+    return federations()
+
+
+@pytest.fixture(scope="module")
+def sim(both):
+    return ff.simulation(linear, both[1], aggregator=ff.fedavg(), trainer=SGD, selector=ff.uniform(2))
+
+
+def test_results_have_the_same_bits_as_users_compile_them():
+    """Known cohorts, probes, feedback, absence, faults, own models, a second look."""
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    script = [sys.executable, Path(__file__).parents[1] / "bits_of_stores.py"]
+    ended = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stdout + ended.stderr
+
+
+def test_cohorts_that_were_foreseen_wrongly_are_read_again(sim):
+    ids = sim.coming.ids
+    wrong = sim._replace(coming=sim.coming._replace(ids=lambda *args: (ids(*args) + 1) % 6))
+    assert same(*(ff.run(each, 0, rounds=2) for each in (sim, wrong)))
+
+
+def test_a_run_goes_on_from_its_checkpoint_and_knows_other_examples(both, sim, tmp_path):
+    def play(sim, **more):
+        return ff.run(sim, 0, rounds=4, eval_every=2, chunk=1, **more)
+
+    play(sim, checkpoint=tmp_path, on_chunk=lambda state, history: True)
+    assert same(play(sim), play(sim, checkpoint=tmp_path))
+    owner, y = np.repeat(np.arange(6), SIZES), np.asarray(both[1].y)
+    other = ff.FederatedData.from_arrays(
+        np.ones((47, 4), np.float32), y, client_id=owner, split=(0.8, 0.1, 0.1), store="host"
+    )
+    again = ff.simulation(linear, other, aggregator=ff.fedavg(), trainer=SGD, selector=ff.uniform(2))
+    with pytest.raises(CheckpointError, match="the data is not the same"):
+        play(again, checkpoint=tmp_path)
+
+
+def test_a_sweep_reads_the_rows_of_all_its_runs_in_one_call(both):
+    def losses(data):
+        def build(lr):
+            trainer = ff.local_sgd(optax.sgd(lr), epochs=1, batch_size=4)
+            return ff.simulation(linear, data, aggregator=ff.fedavg(), trainer=trainer, selector=ff.uniform(2))
+
+        histories = ff.sweep(build, {"lr": [0.1, 0.2]}, seeds=2, rounds=2).histories
+        return [[history.loss for history in of_point] for of_point in histories]
+
+    np.testing.assert_allclose(*map(losses, both), rtol=1e-5)
+
+
+def test_several_devices_are_refused(both):
+    with pytest.raises(ValueError, match=r"devices must be 1 for data with store='host', got 2"):
+        check_store(both[1], SimpleNamespace(size=2))
+
+
+def test_several_federations_in_one_program_are_refused(both):
+    with pytest.raises(ValueError, match="data must be one federation where store='host'"):
+        alike(both)
