@@ -20,7 +20,7 @@ JUDGED_BY = {
     "fedavg": ("frontier", "tuned-frontier"),
     "fedsgd": ("frontier",),
     "fedprox": ("frontier",),
-    "qfedavg": ("tuned-frontier", "frontier", "qffl-open-question", "fmnist3", "when-clients-lie"),
+    "qfedavg": ("tuned-frontier", "frontier", "qffl-open-question", "fmnist3", "when-clients-lie", "shakespeare"),
     "qfedsgd": ("qffl-synthetic", "frontier"),
     "afl": ("tuned-frontier", "fedmaba-table2-fmnist", "fmnist3", "when-clients-lie"),
     "term": ("tuned-frontier", "fedmaba-table2-fmnist"),
@@ -29,7 +29,7 @@ JUDGED_BY = {
     "propfair": ("tuned-frontier", "fedmaba-table2-fmnist"),
     "fedmaba": (
         *("tuned-frontier", "fedmaba-fig1", "fedmaba-fig2", "fedmaba-table2-fmnist", "fedmaba-table2-cifar10"),
-        *("when-clients-lie", "personalised"),
+        *("when-clients-lie", "personalised", "shakespeare"),
     ),
     "aaggff_s": ("aaggff-heart",),
     "aaggff_d": ("aaggff-heart", "when-clients-lie"),
