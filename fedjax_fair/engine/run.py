@@ -78,8 +78,8 @@ def run(
 ) -> tuple[SimState, History]:
     """Play ``rounds`` rounds; evaluate every client after each ``eval_every`` of them and after the last.
 
-    The result is the same, bit for bit on one backend, however the run is cut into chunks, and whether it is
-    made in one call or continued by another with ``state=``. A second run of the same ``sim``, with the same
+    The result is the same, bit for bit on one backend, however the run is cut into chunks. So it is whether the
+    run is made in one call or continued by another with ``state=``. A second run of the same ``sim``, with the same
     ``rounds`` and ``eval_every``, compiles nothing.
 
     Where the simulation is on the devices of several processes of ``jax.distributed``, all of them make this call.

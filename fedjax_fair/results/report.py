@@ -125,7 +125,7 @@ def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Cont
 
 
 def folded(title: str, text: str) -> str:
-    """Text that opens on a click, and is open on paper."""
+    """Text that opens on a click; on paper it is as it is on the screen."""
     return f"<details><summary>{title}</summary><pre>{escape(text)}</pre></details>"
 
 
