@@ -9,9 +9,11 @@ import jax
 
 from fedjax_fair.checks import check_count
 from fedjax_fair.engine.checkpoint import (
+    DATA,
     DEVICES,
     ON_ONE,
     PROGRAM,
+    START,
     Keeper,
     describe,
     keeper,

@@ -20,6 +20,7 @@ from jax.sharding import Mesh
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fedjax_fair as ff
+from fedjax_fair.engine.checkpoint import CheckpointError
 
 RULES = ("fedavg", "fedmaba", "aaggff_d", "fedmgda_plus")
 
@@ -229,9 +230,9 @@ if jax.process_index() == 0:
 """
 
 
-def kept(devices, folder=None):
+def kept(devices, folder=None, rule="fedmaba"):
     """The leaves of a run that is kept in a folder, chunk by chunk."""
-    state, history = ff.run(logistic("fedmaba", 5, devices), 3, 40, eval_every=2, chunk=1, checkpoint=folder)
+    state, history = ff.run(logistic(rule, 5, devices), 3, 40, eval_every=2, chunk=1, checkpoint=folder)
     return [np.asarray(leaf) for leaf in jax.tree.leaves((state._replace(key=state.round), history))]
 
 
@@ -280,6 +281,8 @@ def test_two_processes_are_as_good_as_one_though_one_of_them_is_killed(tmp_path)
     )
     shutil.copytree(folder, tmp_path / "copy")
     processes, logs = start_two(folder, "second")
+    with pytest.raises(CheckpointError, match="is of another run: the simulation is not the same"):
+        kept(1, tmp_path / "copy", "fedavg")
     with toy.rounds_played() as played:
         mine = kept(1, tmp_path / "copy")
     assert 0 < sum(played) < 40
