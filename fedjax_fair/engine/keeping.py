@@ -9,9 +9,11 @@ import jax
 
 from fedjax_fair.checks import check_count
 from fedjax_fair.engine.checkpoint import (
+    DATA,
     DEVICES,
     ON_ONE,
     PROGRAM,
+    START,
     Keeper,
     describe,
     keeper,
@@ -89,9 +91,9 @@ def keeper_of_run(
     def make() -> Keeper:
         about = describe(sim, state, settings)
         devices, single = _on_one_device(sim)
-        return keeper(
-            folder, about | {DEVICES: devices, ON_ONE: about[PROGRAM] if devices == 1 else program_of(single)}
-        )
+        program = about[PROGRAM] if devices == 1 else program_of(single)
+        last = {name: about.pop(name) for name in (PROGRAM, DATA, START)}  # the first difference is what is told
+        return keeper(folder, about | {DEVICES: devices, ON_ONE: program} | last)
 
     if not is_shared(sim.data):
         return make()

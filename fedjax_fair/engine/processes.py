@@ -7,7 +7,9 @@ rounds in step, so all have the whole state and the whole history. The first alo
 import contextlib
 import os
 import pickle
+import re
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -100,7 +102,7 @@ def watched(data: Any, kept: Path | None) -> Iterator[None]:
     work = (
         [partial(_look, client, place, count, over, broken, end)]
         if me == 0
-        else [partial(_beat, client, place, me, over), partial(_listen, client, place, over, end)]
+        else [partial(_beat, client, place, me, over), partial(_listen, client, place, me, over, end)]
     )
     threads = [threading.Thread(target=each, daemon=True) for each in work]
     for thread in threads:
@@ -109,9 +111,10 @@ def watched(data: Any, kept: Path | None) -> Iterator[None]:
     try:
         yield
         last = OVER
-    except jax.errors.JaxRuntimeError:
-        broken.set()
-        time.sleep(LOST + SOON)  # where a process is gone, this one ends here
+    except Exception as error:
+        if re.match("[A-Z_]+: ", str(error)):  # a status of XLA, which is a JaxRuntimeError or a ValueError
+            broken.set()
+            time.sleep(LOST + SOON)  # where a process is gone, this one ends here
         raise
     finally:
         over.set()
@@ -157,7 +160,7 @@ def _look(
         seen = now
 
 
-def _listen(client: Any, place: str, over: threading.Event, end: Callable[[int], None]) -> None:
+def _listen(client: Any, place: str, me: int, over: threading.Event, end: Callable[[int], None]) -> None:
     """Wait for the first process's word; where none can come any more, it is gone."""
     while True:
         try:
@@ -166,6 +169,9 @@ def _listen(client: Any, place: str, over: threading.Event, end: Callable[[int],
             if "DEADLINE_EXCEEDED" in str(error):
                 continue
             word = "0"
+        if word == str(me):  # it has left with an error of its own, and now waits for the others to leave as well
+            sys.stdout.flush()
+            os._exit(1)
         if word != OVER and not (word == LEFT and over.wait(SOON)):
             end(0 if word == LEFT else int(word))
         return
@@ -181,4 +187,5 @@ def _end(count: int, kept: Path | None, gone: int) -> None:
     who = f"process {gone} of the {count} that share this run (0 to {count - 1})"
     sentence = f"fedjax_fair: {who} is gone, so this one ends; {again}\n"
     os.write(2, sentence.encode())
+    sys.stdout.flush()
     os._exit(TRY_AGAIN)

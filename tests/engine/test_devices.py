@@ -20,6 +20,7 @@ from jax.sharding import Mesh
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fedjax_fair as ff
+from fedjax_fair.engine.checkpoint import CheckpointError
 
 RULES = ("fedavg", "fedmaba", "aaggff_d", "fedmgda_plus")
 
@@ -229,9 +230,9 @@ if jax.process_index() == 0:
 """
 
 
-def kept(devices, folder=None):
+def kept(devices, folder=None, rule="fedmaba"):
     """The leaves of a run that is kept in a folder, chunk by chunk."""
-    state, history = ff.run(logistic("fedmaba", 5, devices), 3, 40, eval_every=2, chunk=1, checkpoint=folder)
+    state, history = ff.run(logistic(rule, 5, devices), 3, 40, eval_every=2, chunk=1, checkpoint=folder)
     return [np.asarray(leaf) for leaf in jax.tree.leaves((state._replace(key=state.round), history))]
 
 
@@ -257,11 +258,15 @@ def start_two(folder, life):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
+    compiled_once = environment(2) | {
+        "JAX_COMPILATION_CACHE_DIR": str(folder.with_name("programs")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
     started, logs = [], [folder.with_suffix(f".{life}.{mine}.log") for mine in range(2)]
     for mine, log in enumerate(logs):
         with log.open("w") as out:
             words = command(TWO, folder, address, mine, life)
-            started.append(subprocess.Popen(words, env=environment(2), stdout=out, stderr=out))
+            started.append(subprocess.Popen(words, env=compiled_once, stdout=out, stderr=out))
     return started, logs
 
 
@@ -279,6 +284,8 @@ def test_two_processes_are_as_good_as_one_though_one_of_them_is_killed(tmp_path)
         logs[0].read_text(),
     )
     shutil.copytree(folder, tmp_path / "copy")
+    with pytest.raises(CheckpointError, match="is of another run: the simulation is not the same"):
+        kept(1, tmp_path / "copy", "fedavg")
     processes, logs = start_two(folder, "second")
     with toy.rounds_played() as played:
         mine = kept(1, tmp_path / "copy")
