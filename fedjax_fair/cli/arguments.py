@@ -68,6 +68,12 @@ SHARING = [
     _flag("scheduler", str | None, None, "The address of a Dask scheduler whose workers do, tcp://HOST:PORT."),
 ]
 """Of compare and sweep."""
+TOGETHER = [
+    _flag("coordinator", str | None, None, "HOST:PORT of process 0, of one run over several: docs/devices.md."),
+    _flag("process", int | None, None, "Which of them this is, from 0; only 0 writes and prints."),
+    _flag("processes", int | None, None, "How many there are; their devices share out a round's clients."),
+]
+"""Of run."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +133,7 @@ def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
     seeds = ("seeds", SEEDS, 3)
     one, rules = ("aggregator", one_type, "fedavg"), ("algorithms", rules_type, DEFAULT_RULES)
     classes = {
-        "run": experiment_class("Run", [one, seeds], RUN),
+        "run": experiment_class("Run", [one, seeds, *TOGETHER], RUN),
         "compare": experiment_class("Compare", [rules, *COMPARING, *SHARING], COMPARE),
         "sweep": experiment_class("Sweep", [one, ("grid", grid_type, ()), seeds, *SHARING], SWEEP),
     }

@@ -1,7 +1,6 @@
 """The command line: ``fedjax-fair list | run | compare | sweep | report | reproduce``."""
 
 import dataclasses
-import json
 import os
 import re
 import shlex
@@ -12,8 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedjax_fair.cli import several
 from fedjax_fair.cli.arguments import Listing, Reporting, Reproduction, read_command
 from fedjax_fair.cli.process import collect_seldom, keep_programs, split_cpu
+from fedjax_fair.cli.resuming import RESUME, resumed
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -47,8 +48,10 @@ def act(given: list[str], alone: bool = False) -> None:
         if isinstance(experiment, Reproduction):
             reproduce(experiment)
             return
+        several.checked(experiment)
         if alone:
-            split_cpu(experiment.devices)
+            split_cpu(-(-experiment.devices // (getattr(experiment, "processes", None) or 1)))
+        experiment = several.joined(experiment)
         from fedjax_fair.cli.comparing import train_comparison
         from fedjax_fair.cli.train import train, train_grid
 
@@ -66,49 +69,13 @@ def act(given: list[str], alone: bool = False) -> None:
         raise KeyboardInterrupt(f"{stop}; go on with: {again}") from None
 
 
-def resumed(given: list[str]) -> tuple[list[str], bool]:
-    """The words that ``run --resume FOLDER`` stands for, and whether it was that.
-
-    Raises:
-      ValueError: ``--resume`` with anything else, or a folder that no run left behind.
-    """
-    given = [piece for word in given for piece in (word.split("=", 1) if word.startswith("--resume=") else [word])]
-    if "--resume" not in given:
-        return given, False
-    if len(given) != 3 or given[0] not in TRAINING or given[1] != "--resume":
-        usage = f"{given[0] if given[0] in TRAINING else 'run'} --resume FOLDER"
-        raise ValueError(f"resume takes a folder and no other flag, {usage}, got {shlex.join(given)}")
-    folder = Path(given[2])
-    try:
-        text = (folder / RESUME).read_text()
-    except OSError as error:
-        raise ValueError(f"resume {folder} is not a folder that --checkpoint left behind: no {RESUME}") from error
-    try:
-        left = json.loads(text)
-        command, out = left["command"], left["out"]
-    except (ValueError, KeyError, TypeError):
-        command, out = None, None
-    if command not in TRAINING or not isinstance(out, str):
-        raise ValueError(f"resume {folder} holds a damaged {RESUME}: it must name the command and the folder out")
-    return [command, str(folder / "config.toml"), "--checkpoint", str(folder), "--out", out, "--overwrite"], True
-
-
-TRAINING = ("run", "compare", "sweep")
-RESUME = "resume.json"
-"""In a checkpoint folder, beside config.toml: the command, and the folder of its results."""
-
-
 def set_up(
     experiment: Any, rules: tuple[str, ...], going_on: bool = False, command: str = "run"
 ) -> tuple[Any, Path]:
     """Check everything, build the simulations, claim the results folder and that of the checkpoints."""
     from fedjax_fair.cli.comparing import prepare_comparison
-    from fedjax_fair.cli.experiment import source_of
     from fedjax_fair.cli.plan import prepare, prepare_sweep
-    from fedjax_fair.cli.toml import dump_toml
-    from fedjax_fair.cli.unused import without_effect
-    from fedjax_fair.engine.files import to_json, write_atomically
-    from fedjax_fair.results.folder import claim_folder, new_folder
+    from fedjax_fair.engine.processes import told_by_first
 
     plan: Any
     if command == "sweep":
@@ -117,6 +84,21 @@ def set_up(
         plan = prepare_comparison(experiment, rules)
     else:
         plan = prepare(experiment, rules)
+
+    def claim() -> Path:
+        return claim_folders(experiment, rules, going_on, command, plan)
+
+    return plan, told_by_first(claim) if several.is_shared(experiment) else claim()
+
+
+def claim_folders(experiment: Any, rules: tuple[str, ...], going_on: bool, command: str, plan: Any) -> Path:
+    """The folder of the results, with the configuration in it and in the checkpoints' folder."""
+    from fedjax_fair.cli.experiment import source_of
+    from fedjax_fair.cli.toml import dump_toml
+    from fedjax_fair.cli.unused import without_effect
+    from fedjax_fair.engine.files import to_json, write_atomically
+    from fedjax_fair.results.folder import claim_folder, new_folder
+
     keep = experiment.checkpoint
     if keep is not None and not going_on and (keep / RESUME).exists():
         raise ValueError(
@@ -136,13 +118,19 @@ def set_up(
         print(f"fedjax-fair: {setting} has no effect: {reason}", file=sys.stderr)
     cohort = plan.cohort if isinstance(plan.cohort, int) else experiment.cohort
     kept = dataclasses.replace(
-        experiment, out=None, overwrite=False, quiet=False, json=False, checkpoint=None, cohort=cohort
+        several.alone_again(experiment),
+        out=None,
+        overwrite=False,
+        quiet=False,
+        json=False,
+        checkpoint=None,
+        cohort=cohort,
     )
     write_atomically(folder / "config.toml", dump_toml(dataclasses.replace(kept, checkpoint_every=None)))
     if keep is not None and not going_on:
         write_atomically(keep / "config.toml", dump_toml(kept))
         write_atomically(keep / RESUME, to_json({"command": command, "out": str(folder.absolute())}))
-    return plan, folder
+    return folder
 
 
 def show_list(listing: Listing) -> None:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
 from rich.console import Console
 
 from fedjax_fair.cli.experiment import Experiment, source_of
@@ -28,6 +29,7 @@ def train(plan: Plan, folder: Path, command: list[str]) -> None:
     experiment: Any = plan.ground.experiment
     notes, header = notes_of(plan.ground, plan.cohort), header_of(plan.ground, plan.cohort, command)
     seeds, keep = experiment.seeds, experiment.checkpoint
+    first = jax.process_index() == 0  # of several processes
     runs: Runs = {}
     for rule, sim in plan.simulations.items():
         start, histories = time.perf_counter(), []
@@ -44,10 +46,13 @@ def train(plan: Plan, folder: Path, command: list[str]) -> None:
             )
             histories.append(history)
         runs[rule] = histories
+        if not first:
+            continue
         write(folder, runs, header, plan.ground.honest)
         seconds = time.perf_counter() - start
         notes.print(f"{rule}: {seeds} x {experiment.rounds} rounds in {seconds:.1f} s{left_out(histories)}")
-    finish(plan, folder, runs, notes)
+    if first:
+        finish(plan, folder, runs, notes)
 
 
 def train_grid(plan: Grid, folder: Path, command: list[str]) -> None:
@@ -80,7 +85,7 @@ def train_grid(plan: Grid, folder: Path, command: list[str]) -> None:
 def notes_of(ground: Ground, cohort: int | str) -> Console:
     """Where remarks go; the first says what is trained on."""
     experiment, data = ground.experiment, ground.data
-    notes = Console(stderr=True, highlight=False, soft_wrap=True, quiet=experiment.quiet)
+    notes = Console(stderr=True, highlight=False, soft_wrap=True, quiet=experiment.quiet or jax.process_index() > 0)
     notes.print(
         f"{source_of(experiment)}: {data.n_clients} clients, {cohort} a round, {int(data.sizes.sum())} "
         f"training examples, {ground.model_name}, {getattr(ground.loss, '__name__', 'a loss of your own')}"

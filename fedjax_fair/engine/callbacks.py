@@ -11,6 +11,7 @@ import numpy as np
 from fedjax_fair import metrics
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.engine.history import History
+from fedjax_fair.engine.processes import writes
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.types import SimState
 
@@ -87,6 +88,8 @@ def stream(path: str | Path) -> Callback:
     def write(state: SimState, history: History) -> None:
         from fedjax_fair.engine.files import to_json, write_atomically
 
+        if not writes(state):
+            return
         rows = lines(history)
         text = StringIO()
         if place.suffix == ".csv":
@@ -118,6 +121,8 @@ def tensorboard(folder: str | Path) -> Callback:
     written: list[str] = []  # of the run so far: texts, of which NaN is equal to NaN
 
     def write(state: SimState, history: History) -> None:
+        if not writes(state):
+            return
         rows = lines(history)
         texts = [repr(row) for row in rows]
         # The same run has all of the last call's evaluations, and more; another run is to be written whole.

@@ -176,7 +176,7 @@ def _end(count: int, kept: Path | None, gone: int) -> None:
     again = (
         "there is no checkpoint to go on from"
         if kept is None
-        else f"start all of them again with checkpoint {kept}, or --resume {kept}, and the run goes on from there"
+        else f"start all of them again, on the command line with --resume, and the run goes on from {kept}"
     )
     who = f"process {gone} of the {count} that share this run (0 to {count - 1})"
     sentence = f"fedjax_fair: {who} is gone, so this one ends; {again}\n"

@@ -82,6 +82,10 @@ def run(
     made in one call or continued by another with ``state=``. A second run of the same ``sim``, with the same
     ``rounds`` and ``eval_every``, compiles nothing.
 
+    Where the simulation is on the devices of several processes of ``jax.distributed``, all of them make this call.
+    The first one keeps the checkpoint, which it alone has to see, shows progress and warns; ``on_chunk`` is called
+    in all, and where it stops one it stops all. Once a process is gone, the others end in a sentence (status 75).
+
     Args:
       sim: from :func:`fedjax_fair.simulation`.
       key: a JAX key, or a seed; decides initial model, selection and batches.
@@ -97,7 +101,8 @@ def run(
         :mod:`fedjax_fair.engine.callbacks` has some.
       checkpoint: a folder to keep state and history in, written between chunks. A run that finds its own
         checkpoint there goes on from it, and ends bit for bit where it would have ended uninterrupted; Ctrl-C
-        finishes the chunk and saves it first.
+        finishes the chunk and saves it first. It may be kept and gone on from by other numbers of devices and
+        processes: then results agree to rounding.
       every: rounds between checkpoints, made whole chunks; by default one.
 
     Returns:

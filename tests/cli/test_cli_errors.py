@@ -114,6 +114,29 @@ def test_a_wrong_call_is_one_sentence_and_status_2(wrong, capsys, tmp_path, monk
 
 
 @pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--process 0 --processes 2", "coordinator, process, processes go together, got no coordinator$"),
+        ("--coordinator host:1 --process 2 --processes 2", "process must be from 0 to 1, got 2$"),
+        ("--coordinator host:1 --process 0 --processes 1", "processes must be at least 2, got 1"),
+        ("--coordinator host --process 0 --processes 2", "coordinator must be HOST:PORT of the first process, got"),
+        (
+            "--coordinator host:1 --process 0 --processes 2 --devices 3",
+            "devices must be as many for each of the 2 processes, got 3",
+        ),
+        (
+            "--resume kept --rounds 5",
+            "resume takes a folder and no other flag but --devices, --coordinator, --process, --processes, run",
+        ),
+        ("--resume", "resume takes a folder and no other flag but"),
+        ("--coordinator=host:1 --resume kept", "resume kept is not a folder that --checkpoint left behind"),
+    ],
+)
+def test_a_run_of_several_processes_that_cannot_be_is_refused_before_they_meet(flags, said, capsys):
+    assert re.search(said, refusal(capsys, "run", *flags.split()))
+
+
+@pytest.mark.parametrize(
     ("rule", "said"),
     [
         ("unknown", "rule mine.py:unknown fails in line 20: NameError: name 'jpn' is not defined"),

@@ -275,7 +275,7 @@ def test_two_processes_are_as_good_as_one_though_one_of_them_is_killed(tmp_path)
     dies.wait()
     assert stays.wait(60) == 75, logs[0].read_text()[-2000:]
     assert re.search(
-        rf"process 1 of the 2 that share this run \(0 to 1\) is gone, so this one ends; .*--resume {folder}, and",
+        rf"process 1 of the 2 that share this run \(0 to 1\) is gone, so this one ends; .* goes on from {folder}",
         logs[0].read_text(),
     )
     shutil.copytree(folder, tmp_path / "copy")

@@ -1,0 +1,60 @@
+"""``run``, ``compare`` and ``sweep --resume FOLDER``: the words that they stand for."""
+
+import json
+import shlex
+from pathlib import Path
+
+from fedjax_fair.cli.several import FLAGS
+
+TRAINING = ("run", "compare", "sweep")
+RESUME = "resume.json"
+"""In a checkpoint folder, beside config.toml: the command, and the folder of its results."""
+MOVED = ("--devices", *(f"--{name}" for name in FLAGS))
+"""What ``run --resume FOLDER`` takes beside: the run may go on elsewhere."""
+
+
+def resumed(given: list[str]) -> tuple[list[str], bool]:
+    """The words that ``run --resume FOLDER`` stands for, and whether it was that.
+
+    Raises:
+      ValueError: ``--resume`` with anything else, or a folder that no run left behind.
+    """
+    given = _split(given)
+    if "--resume" not in given:
+        return given, False
+    at = given.index("--resume")
+    more = given[1:at] + given[at + 2 :]
+    command = given[0] if given[0] in TRAINING else "run"
+    if given[0] not in TRAINING or len(given) < at + 2 or (more and (command != "run" or not _moved(more))):
+        beside = f" but {', '.join(MOVED)}" if command == "run" else ""
+        usage = f"{command} --resume FOLDER"
+        raise ValueError(f"resume takes a folder and no other flag{beside}, {usage}, got {shlex.join(given)}")
+    folder = Path(given[at + 1])
+    try:
+        text = (folder / RESUME).read_text()
+    except OSError as error:
+        raise ValueError(f"resume {folder} is not a folder that --checkpoint left behind: no {RESUME}") from error
+    try:
+        left = json.loads(text)
+        command, out = left["command"], left["out"]
+    except (ValueError, KeyError, TypeError):
+        command, out = "", None
+    if command not in TRAINING or not isinstance(out, str):
+        raise ValueError(f"resume {folder} holds a damaged {RESUME}: it must name the command and the folder out")
+    words = [command, str(folder / "config.toml"), "--checkpoint", str(folder), "--out", out, "--overwrite"]
+    return words + more, True
+
+
+def _split(given: list[str]) -> list[str]:
+    """The words with ``--resume=FOLDER``, ``--devices=2`` and the like in two."""
+    flags = ("--resume", *MOVED)
+    return [
+        piece
+        for word in given
+        for piece in (word.split("=", 1) if word.partition("=")[0] in flags and "=" in word else [word])
+    ]
+
+
+def _moved(words: list[str]) -> bool:
+    """Whether these are flags, with a value each, that go with ``run --resume``."""
+    return len(words) % 2 == 0 and all(flag in MOVED for flag in words[::2])

@@ -1,0 +1,63 @@
+"""One run over several processes, on the command line: they join, and the first one alone writes and prints."""
+
+import dataclasses
+import re
+from typing import Any
+
+from fedjax_fair.checks import check_count
+
+FLAGS = ("coordinator", "process", "processes")
+
+
+def is_shared(experiment: Any) -> bool:
+    """Whether the command is one of several processes of a run."""
+    return getattr(experiment, "coordinator", None) is not None
+
+
+def checked(experiment: Any) -> None:
+    """Look at the flags of several processes.
+
+    Raises:
+      ValueError: some of them without the others, an address without a port, or a number that is none of a process.
+    """
+    given: dict[str, Any] = {name: getattr(experiment, name, None) for name in FLAGS}
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == len(FLAGS):
+        return
+    if missing:
+        raise ValueError(f"{', '.join(FLAGS)} go together, got no {' and no '.join(missing)}")
+    if not re.fullmatch(r".+:\d+", given["coordinator"]):
+        raise ValueError(f"coordinator must be HOST:PORT of the first process, got {given['coordinator']!r}")
+    count = check_count("processes", given["processes"], low=2)
+    if not 0 <= given["process"] < count:
+        raise ValueError(f"process must be from 0 to {count - 1}, got {given['process']}")
+    if experiment.devices > 1 and experiment.devices % count:
+        raise ValueError(f"devices must be as many for each of the {count} processes, got {experiment.devices}")
+
+
+def joined(experiment: Any) -> Any:
+    """The experiment on the devices of all its processes, once they have come together.
+
+    Raises:
+      ValueError: not all of them came, or they have other devices together.
+    """
+    import jax
+
+    if not is_shared(experiment):
+        return experiment
+    try:
+        jax.distributed.initialize(experiment.coordinator, experiment.processes, experiment.process)
+        there = jax.device_count()
+    except RuntimeError as error:  # of which JAX's own are
+        raise ValueError(
+            f"coordinator {experiment.coordinator} did not bring {experiment.processes} processes together "
+            f"({' '.join(str(error).split())[:200]})"
+        ) from error
+    if experiment.devices not in (1, there):
+        raise ValueError(f"devices must be the {there} of all processes, or left out, got {experiment.devices}")
+    return dataclasses.replace(experiment, devices=there)
+
+
+def alone_again(experiment: Any) -> Any:
+    """The experiment without which process this is: what a configuration keeps."""
+    return dataclasses.replace(experiment, **{name: None for name in FLAGS if hasattr(experiment, name)})
