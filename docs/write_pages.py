@@ -20,7 +20,7 @@ JUDGED_BY = {
     "fedavg": ("frontier", "tuned-frontier"),
     "fedsgd": ("frontier",),
     "fedprox": ("frontier",),
-    "qfedavg": ("tuned-frontier", "frontier", "qffl-open-question", "fmnist3", "when-clients-lie"),
+    "qfedavg": ("tuned-frontier", "frontier", "qffl-open-question", "fmnist3", "when-clients-lie", "shakespeare"),
     "qfedsgd": ("qffl-synthetic", "frontier"),
     "afl": ("tuned-frontier", "fedmaba-table2-fmnist", "fmnist3", "when-clients-lie"),
     "term": ("tuned-frontier", "fedmaba-table2-fmnist"),
@@ -29,7 +29,7 @@ JUDGED_BY = {
     "propfair": ("tuned-frontier", "fedmaba-table2-fmnist"),
     "fedmaba": (
         *("tuned-frontier", "fedmaba-fig1", "fedmaba-fig2", "fedmaba-table2-fmnist", "fedmaba-table2-cifar10"),
-        *("when-clients-lie", "personalised"),
+        *("when-clients-lie", "personalised", "shakespeare"),
     ),
     "aaggff_s": ("aaggff-heart",),
     "aaggff_d": ("aaggff-heart", "when-clients-lie"),
@@ -207,7 +207,7 @@ def verdicts(name: str) -> list[str]:
     """A line per study, with its verdict, and the algorithm's own row where rules were tuned."""
     lines = []
     for study in JUDGED_BY.get(name, ()):
-        found = re.match(r"\*\*(.*?)\*\*", verdict_of(study))
+        found = re.search(r"\*\*(.*?)\*\*", verdict_of(study))
         lines.append(f"* :doc:`/papers/{study}`" + (f": *{found[1].rstrip('.')}.*" if found else ""))
         lines += [f"  {row}" for row in own_row(study, name)]
     return lines or ["None of our studies tests it yet."]
@@ -231,9 +231,10 @@ def own_row(study: str, name: str) -> list[str]:
     cells = [
         f"{called} {of[measure]['mean']:+.{digits}f} "
         f"[{of[measure]['low']:+.{digits}f}, {of[measure]['high']:+.{digits}f}]"
+        f"{'*' if of[measure]['holm'] < 0.05 else ''}"
         for measure, (called, digits) in PAIRED.items()
     ]
-    return [f"Tuned {name} minus tuned {kept['baseline']}: {'; '.join(cells)} (points, and points squared)."]
+    return [f"Tuned {name} minus tuned {kept['baseline']}: {'; '.join(cells)} (\\* p < .05 after Holm)."]
 
 
 def study_pages() -> Iterator[tuple[str, str]]:

@@ -32,7 +32,7 @@ class Client(NamedTuple):
     id: Array
     """i32[]: the client."""
     rows: Array
-    """i32[M]: its rows of the example store; only the first ``size`` are its own."""
+    """i32[M]: its rows of the example store, as ``take`` numbers them; only the first ``size`` are its own."""
     size: Any
     """i32[]: number of its training examples; a Python integer where all clients have the same."""
     take: Callable[[Array], tuple[Any, Array]]

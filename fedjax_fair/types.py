@@ -224,7 +224,8 @@ def as_method(rule: "Aggregator | Method") -> Method:
         return rule
     if isinstance(rule, Aggregator):
         return Method(rule)
-    got = type(rule).__name__
+    called = getattr(rule, "__name__", "") if callable(rule) else ""
+    got = type(rule).__name__ + (f": call it first, as {called}()" if called else "")
     raise ValueError(f"aggregator must be an Aggregator or a Method, such as ff.fedavg(), got {got}")
 
 

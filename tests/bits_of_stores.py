@@ -22,13 +22,12 @@ KNOWN = {
 }
 UNKNOWN = {
     "probes, validation": {"aggregator": ff.pg_ffl(), "selector": ff.pow_d(2, 4)},
-    "feedback, absence, faults": {
-        "aggregator": ff.fedmgda_plus(),
+    "feedback, absence, faults, a second look": {
+        "aggregator": ff.fedmdfg(),
         "selector": ff.ucb_cs(2),
         "available": ff.availability.bernoulli(0.8),
         "faults": [ff.faults.inflate_loss(LIARS), ff.faults.not_finite(LIARS)],
     },
-    "a second look": {"aggregator": ff.drfa(), "selector": ff.uniform(3)},
 }
 
 

@@ -1,6 +1,7 @@
 """The site's pages name what there is, all of it; their code runs, their links lead somewhere."""
 
 import importlib
+import inspect
 import json
 import re
 from pathlib import Path
@@ -75,7 +76,7 @@ def test_a_page_names_nothing_that_is_not_there(page):
             assert hasattr(thing, member), f"{name}.{member}"
 
 
-GUIDE = ("start", "own_rule", "sweeps", "faults", "runs", "results")
+GUIDE = ("start", "large", "own_rule", "sweeps", "faults", "runs", "results")
 
 
 @pytest.mark.parametrize("page", GUIDE)
@@ -100,6 +101,35 @@ def test_sentences_are_short(page):
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     paragraphs = re.split(r"\n\s*\n|\n\* ", text)
     sentences = [part for paragraph in paragraphs for part in re.split(r"(?<=[.!?:;])\s+", paragraph)]
+    assert [part for part in sentences if len(part.split()) > LONGEST] == []
+
+
+PUBLIC = {name: getattr(ff, name) for name in ff.__all__ if callable(getattr(ff, name))} | {
+    f"{place}.{name}": thing
+    for place in (
+        "availability",
+        "callbacks",
+        "data",
+        "defences",
+        "faults",
+        "losses",
+        "metrics",
+        "models",
+        "partition",
+        "plot",
+    )
+    for name, thing in vars(getattr(ff, place)).items()
+    if not name.startswith("_") and callable(thing) and getattr(thing, "__module__", "").startswith("fedjax_fair")
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_sentences_of_docstrings_are_short(name):
+    """At most thirty words; formulas, code and sources are none."""
+    text = inspect.getdoc(PUBLIC[name]) or ""
+    text = re.sub(r"(\.\. (math|code-block)::|>>> |Source: ).*?(?=\n\n(?=\S)|\Z)", "", text, flags=re.DOTALL)
+    parts = re.split(r"\n\s*\n|\n\s*(?:\d\.|\*) |\n +(?=\w+: )", text)
+    sentences = [part for paragraph in parts for part in re.split(r"(?<=[.!?:;])\s+", " ".join(paragraph.split()))]
     assert [part for part in sentences if len(part.split()) > LONGEST] == []
 
 

@@ -29,6 +29,7 @@ def aaggff_d(cdf: CDF = "weibull", variant: Variant = "paper") -> Aggregator:
       \hat r_i = \bar r + 1[i \in S]\,(r_i - \bar r) / C, \qquad
       \hat g_t = -\frac{\hat r}{1 + \bar r} + \frac{\bar r \langle p_t, \hat r - \bar r \rangle}{(1 + \bar r)^2}
 
+    .. math::
       p_{t+1} \propto \exp\Big(-\frac{\sqrt{\log N}}{L_\infty \sqrt{t + 1}} \sum_{\tau \le t} \hat g_\tau\Big)
 
     with :math:`L_\infty = 2 + C`. The new p aggregates this round: :math:`c_i = p_{t+1,i} / \sum_S p_{t+1}`.

@@ -22,9 +22,9 @@ class AAggFFSState(NamedTuple):
 def aaggff_s(cdf: CDF = "weibull", variant: Variant = "paper") -> Aggregator:
     r"""Weights by an online Newton step on the clients' responses: for few clients that all take part.
 
-    With responses :math:`r_i = \mathrm{CDF}(F_i / \bar F) / N`, the decision loss
-    :math:`-\log(1 + \langle p, r_t \rangle)` and its gradient :math:`g_t = -r_t / (1 + \langle p_t, r_t \rangle)`,
-    follow the regularised leader:
+    The responses are :math:`r_i = \mathrm{CDF}(F_i / \bar F) / N`. The decision loss
+    :math:`-\log(1 + \langle p, r_t \rangle)` has the gradient :math:`g_t = -r_t / (1 + \langle p_t, r_t \rangle)`.
+    Follow the regularised leader:
 
     .. math:: p_{t+1} = \arg\min_{p \in \Delta} \sum_{\tau \le t} \langle g_\tau, p \rangle + \tfrac\alpha2 \|p\|^2
               + \tfrac\beta2 \sum_{\tau \le t} \langle g_\tau, p - p_\tau \rangle^2, \qquad

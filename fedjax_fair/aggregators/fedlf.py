@@ -30,8 +30,8 @@ class FedLFMemory(NamedTuple):
 def fedlf(history: bool = True, iterations: int = 2000) -> Method:
     r"""Descend for everybody at once, and towards equal losses, in every layer by itself.
 
-    In each layer (each array of the parameters), with the updates stretched to their mean length :math:`\mu` as
-    :math:`g_k` and the unit vector h of :func:`fedmdfg`, d is the shortest vector in the convex hull of
+    A layer is an array of the parameters. In each, :math:`g_k` are the updates, stretched to their mean length
+    :math:`\mu`, and h is the unit vector of :func:`fedmdfg`. Then d is the shortest vector in the convex hull of
 
     .. math:: g_k\ (k \in S), \qquad \mu \frac{\sum_k h_k g_k}{\|\sum_k h_k g_k\|}, \qquad
               g_j\ (j \text{ absent for at most } \lfloor N_t / m \rfloor \text{ rounds})

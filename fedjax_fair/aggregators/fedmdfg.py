@@ -58,7 +58,7 @@ def fedmdfg(theta: Array | float = 11.25, line_search: int = 0, iterations: int 
 
     Differs from the authors' code in:
       1. their test of the angle divides by the sum of the losses, not by their length, so that it is nearly always
-         met, and their bound on the losses allows small rises; here both say what they are meant to;
+         met; their bound on the losses allows small rises; here both say what they are meant to;
       2. equal losses give no guidance, where theirs follows their rounding;
       3. gradients of clients that have left the cohort are not added to the hull;
       4. the updates of whatever the trainer does stand for the one full gradient of theirs;

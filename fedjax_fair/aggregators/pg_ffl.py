@@ -74,9 +74,9 @@ def pg_ffl(
 
     Differs from the paper in (it states neither the map to weights nor the size of the state):
       1. weights are the softmax of the Gaussian action; the policy's step is Adam's, not beta times the gradient;
-      2. the state of a client is a count sketch of its update (61 numbers, random signs, relative to the
-         cohort's root mean square), its loss, its accuracy and its share of the data, not all models side by
-         side; the network is shared by the clients;
+      2. not all models side by side are the state: of a client it is its loss, its accuracy, its share of the
+         data, and a count sketch of its update; that has 61 numbers with random signs, relative to the cohort's
+         root mean square; the network is shared by the clients;
       3. accuracies that are all 0 are rewarded with 0; rounds of fewer than two clients, whose weights do not
          depend on what is drawn, leave the agent as it was: the next reward is still credited to the action before;
       4. accuracies are those of the received model, as in its text and Fig. 2; Algorithm 1 takes those of the

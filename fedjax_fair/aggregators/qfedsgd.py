@@ -15,9 +15,9 @@ def qfedsgd(q: Array | float = 1.0, *, lipschitz: Array | float | Callable[[Arra
     .. math:: w_{t+1} = w_t - \frac{\sum_k F_k^q g_k}{\sum_k h_k}, \qquad
               h_k = q F_k^{q-1} \|g_k\|^2 + L F_k^q
 
-    where :math:`g_k` is the gradient of the batch (``L`` times the local step, with ``L`` one over the learning
-    rate of the simulation's SGD) and :math:`F_k` the loss of the batch that made it. The trainer's epochs and
-    steps are overridden by one step of its batch size.
+    where :math:`g_k` is the gradient of the batch, and :math:`F_k` the loss of the batch that made it. The gradient
+    is ``L`` times the local step, with ``L`` one over the learning rate of the simulation's SGD. The trainer's
+    epochs and steps are overridden by one step of its batch size.
 
     Reads ``train_loss`` and the diagonal of ``gram``. ``q = 0`` is FedSGD of uniform weights.
 

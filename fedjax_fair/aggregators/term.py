@@ -40,8 +40,8 @@ def term(
       ValueError: ``t`` is not a number, another weighting or variant.
 
     The authors' code (``variant="authors"``) differs from the paper in:
-      1. it normalises by a running mean of :math:`e^{t (F_k - \max F)}`, whose terms are shifted by different
-         maxima (and overflow for t far below 0), and which starts at 0 (so the first round's weights sum to 2);
+      1. it normalises by a running mean of :math:`e^{t (F_k - \max F)}`; the mean's terms are shifted by different
+         maxima (and overflow for t far below 0); it starts at 0, so that the first round's weights sum to 2;
       2. it divides by the number of clients twice: the step is some m times shorter than FedAvg's.
 
     Source: Li, Beirami, Sanjabi, Smith, Tilted Empirical Risk Minimization, ICLR 2021.

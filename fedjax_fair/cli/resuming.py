@@ -9,8 +9,9 @@ from fedjax_fair.cli.several import FLAGS
 TRAINING = ("run", "compare", "sweep")
 RESUME = "resume.json"
 """In a checkpoint folder, beside config.toml: the command, and the folder of its results."""
-MOVED = ("--devices", *(f"--{name}" for name in FLAGS))
-"""What ``run --resume FOLDER`` takes beside: the run may go on elsewhere."""
+WORKERS = ("--workers", "--scheduler")
+MOVED = {"run": ("--devices", *(f"--{name}" for name in FLAGS)), "compare": WORKERS, "sweep": WORKERS}
+"""What ``--resume FOLDER`` takes beside, by command: a run may go on elsewhere."""
 
 
 def resumed(given: list[str]) -> tuple[list[str], bool]:
@@ -25,10 +26,9 @@ def resumed(given: list[str]) -> tuple[list[str], bool]:
     at = given.index("--resume")
     more = given[1:at] + given[at + 2 :]
     command = given[0] if given[0] in TRAINING else "run"
-    if given[0] not in TRAINING or len(given) < at + 2 or (more and (command != "run" or not _moved(more))):
-        beside = f" but {', '.join(MOVED)}" if command == "run" else ""
-        usage = f"{command} --resume FOLDER"
-        raise ValueError(f"resume takes a folder and no other flag{beside}, {usage}, got {shlex.join(given)}")
+    if given[0] not in TRAINING or len(given) < at + 2 or not _moved(more, MOVED[command]):
+        flags, usage = ", ".join(MOVED[command]), f"{command} --resume FOLDER"
+        raise ValueError(f"resume takes a folder and no other flag but {flags}, {usage}, got {shlex.join(given)}")
     folder = Path(given[at + 1])
     try:
         text = (folder / RESUME).read_text()
@@ -47,7 +47,7 @@ def resumed(given: list[str]) -> tuple[list[str], bool]:
 
 def _split(given: list[str]) -> list[str]:
     """The words with ``--resume=FOLDER``, ``--devices=2`` and the like in two."""
-    flags = ("--resume", *MOVED)
+    flags = ("--resume", *MOVED.get(given[0] if given else "", ()))
     return [
         piece
         for word in given
@@ -55,6 +55,6 @@ def _split(given: list[str]) -> list[str]:
     ]
 
 
-def _moved(words: list[str]) -> bool:
-    """Whether these are flags, with a value each, that go with ``run --resume``."""
-    return len(words) % 2 == 0 and all(flag in MOVED for flag in words[::2])
+def _moved(words: list[str], flags: tuple[str, ...]) -> bool:
+    """Whether these are some of the flags, with a value each."""
+    return len(words) % 2 == 0 and all(flag in flags for flag in words[::2])

@@ -59,5 +59,6 @@ def joined(experiment: Any) -> Any:
 
 
 def alone_again(experiment: Any) -> Any:
-    """The experiment without which process this is: what a configuration keeps."""
-    return dataclasses.replace(experiment, **{name: None for name in FLAGS if hasattr(experiment, name)})
+    """The experiment without who does the work: what a configuration keeps, for another may go on."""
+    elsewhere = (*FLAGS, "workers", "scheduler")
+    return dataclasses.replace(experiment, **{name: None for name in elsewhere if hasattr(experiment, name)})

@@ -78,6 +78,11 @@ def _learns_nothing(parts: Components, state: SimState, data: FederatedData) -> 
     return list(seen.outvars) == list(seen.invars[: len(jax.tree.leaves(state.selector))])  # it stays as it is
 
 
+def is_known(sim: Simulation) -> bool:
+    """Whether the cohorts of rounds are known before, and their examples to be brought; the data may be others."""
+    return sim.coming is not None and isinstance(sim.data, FederatedData) and isinstance(sim.data.x, HostStore)
+
+
 @functools.partial(jax.jit, static_argnames=("ids", "rounds"))
 def _places(state: SimState, data: FederatedData, ids: Coming, rounds: int) -> tuple[Array, Array]:
     """The next cohorts i32[rounds, S], and the rows of their training examples in the store, i32[rounds, C]."""

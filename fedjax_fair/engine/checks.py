@@ -1,5 +1,6 @@
 """What ``simulation`` checks before anything is compiled, and the form of what a user's parts return."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from jax import Array
 from fedjax_fair.checks import check_choice, said
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.host_store import HostStore
+from fedjax_fair.engine.near import largest_cohort
+from fedjax_fair.engine.room import in_words, room
 from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.robustness.availability import PerClient
 from fedjax_fair.types import Aggregator, Client, Context, LossFn, Params, Selector, Trace
@@ -37,10 +40,19 @@ def check_federation(selector: Selector, available: Any, n_clients: int, rule: A
     check_available(available, n_clients)
 
 
-def check_store(data: FederatedData, mesh: Any) -> None:
-    """Examples off the device are read for one device."""
-    if isinstance(data.x, HostStore) and mesh is not None:
+def check_store(data: FederatedData, mesh: Any, cohort: int) -> None:
+    """Examples off the device are read for one device, and a cohort's fit into it."""
+    if not isinstance(data.x, HostStore):
+        return
+    if mesh is not None:
         raise ValueError(f"devices must be 1 for data with store='host', got {mesh.size}: give it store='device'")
+    each = sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in jax.tree.leaves(data.x.forms()))
+    asked, there = largest_cohort(data.sizes, cohort) * each, room()
+    if there and asked > there:
+        raise ValueError(
+            f"selector must leave room for a cohort's examples: the {cohort} largest clients' take "
+            f"{in_words(asked)}, but the device has {in_words(there)}; take fewer clients a round"
+        )
 
 
 def check_cohort(selector: Selector, n_clients: int) -> None:

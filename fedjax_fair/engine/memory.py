@@ -1,6 +1,5 @@
 """What clients keep between their rounds: N memories, of which a round reads and writes its cohort's."""
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.sharding import Mesh
 
+from fedjax_fair.engine.room import in_words, room
 from fedjax_fair.engine.watch import say
 from fedjax_fair.numerics.model_size import bytes_of
 from fedjax_fair.numerics.solvers import scatter
@@ -57,30 +57,11 @@ def check_memory(method: Method, params: Params, n_clients: int, mesh: Mesh | No
         if form != wanted:
             raise ValueError(f"personal must return a model of the form of the server's, {wanted}, got {form}")
     copies = 1 if mesh is None or jax.default_backend() != "cpu" else len(mesh.local_devices)
-    bytes_all, there = n_clients * bytes_of(one) * copies, _room()
-    what = f"the memory of {n_clients} clients, {_size(bytes_of(one))} each, takes {_size(bytes_all)}"
+    bytes_all, there = n_clients * bytes_of(one) * copies, room()
+    what = f"the memory of {n_clients} clients, {in_words(bytes_of(one))} each, takes {in_words(bytes_all)}"
     if there and bytes_all > there:
         raise ValueError(
-            f"{what}, but the device has {_size(there)}: take fewer clients, a smaller model, or a method that "
+            f"{what}, but the device has {in_words(there)}: take fewer clients, a smaller model, or a method that "
             "keeps less"
         )
-    say([f"{what} of the device's {_size(there)}"] if there and bytes_all > MUCH * there else [])
-
-
-def _room() -> int:
-    """Bytes of memory of the first device, or of this machine for a CPU; 0 where that is not known."""
-    stats = jax.local_devices()[0].memory_stats() or {}
-    if "bytes_limit" in stats:
-        return int(stats["bytes_limit"])
-    if jax.default_backend() != "cpu" or not hasattr(os, "sysconf"):
-        return 0
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _size(count: float) -> str:
-    """Bytes for a reader: "1.2 GB"."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:,.4g} TB"
+    say([f"{what} of the device's {in_words(there)}"] if there and bytes_all > MUCH * there else [])

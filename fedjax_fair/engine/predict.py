@@ -39,9 +39,9 @@ def predict(
       personal: whether every client's own model speaks, of methods such as ``ff.ditto()``.
 
     Returns:
-      Per client, by its name (``data.clients``) or else its number, and in the clients' order, a ``Prediction`` of
-      ``outputs`` [n, ...], ``y`` [n, ...] and ``rows`` i32[n], whose lengths n are the client's own; 0 for one
-      without examples in the split.
+      Per client, by its name (``data.clients``) or else its number, a ``Prediction``, in the clients' order. Its
+      ``outputs`` [n, ...], ``y`` [n, ...] and ``rows`` i32[n] have the client's own length n; 0 for one without
+      examples in the split.
 
     Raises:
       ValueError: a state of another simulation, a split that the data do not have, or ``personal`` where clients

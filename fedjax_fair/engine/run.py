@@ -78,8 +78,8 @@ def run(
 ) -> tuple[SimState, History]:
     """Run ``rounds`` rounds; evaluate every client after each ``eval_every`` of them and after the last.
 
-    The result is the same, bit for bit on one backend, however the run is cut into chunks, and whether it is
-    made in one call or continued by another with ``state=``. A second run of the same ``sim``, with the same
+    The result is the same, bit for bit on one backend, however the run is cut into chunks. So it is whether the
+    run is made in one call or continued by another with ``state=``. A second run of the same ``sim``, with the same
     ``rounds`` and ``eval_every``, compiles nothing.
 
     Where the simulation is on the devices of several processes of ``jax.distributed``, all of them make this call.
@@ -153,7 +153,7 @@ def run(
                 return state, told(past, sim)
         for evaluations, length in chunks(rounds, gap, chunk, done, eval_first and past is None):
             functions = {"step": sim.step, "evaluate": sim.evaluate, "deploy": sim.deploy}
-            if sim.coming is not None and length:
+            if ahead.is_known(sim) and length:
                 state, record = ahead.play(sim, state, evaluations, length)
             else:
                 state, record = _play(state, sim.data, **functions, evaluations=evaluations, every=length)

@@ -116,9 +116,9 @@ def simulation(
         such as "body/kernel", a list of them, "last" as in ``ff.fedper``, or ``path -> bool``. Frozen ones are no
         part of what is trained: clients, rules, defences and ``deploy`` find None in their place.
       client_block: how many clients train side by side, vmapped: None for all, 1 for one after another, or a number
-        in between. "auto": on an accelerator all. On a CPU two at a time in one loop, not vmapped, on one device
-        and where the model has dense layers only and more than 2^15 entries, but at most 1 MB; else one after
-        another where it has convolutions or attention, or sizes differ much (vmapped clients all wait for the
+        in between. "auto": on an accelerator all. On one CPU device two at a time in one loop, not
+        vmapped: of models of dense layers only, of more than 2^15 entries and at most 1 MB. Otherwise on a CPU one
+        after another where it has convolutions or attention, or sizes differ much (vmapped clients all wait for the
         largest); else as many as have models of 256 kB together.
       eval_batch: examples per forward pass wherever all clients share a model; by default 4,096 for a model of
         vectors and matrices below 2^15 entries, whose products are shorter than the loop around them, else 512 at
@@ -135,9 +135,9 @@ def simulation(
     checks.check_types(data, server_optimizer, loss, deploy)
     asked = as_measures(metric, loss)
     mesh, net, method = as_mesh(devices), as_model(model), as_method(aggregator)
-    checks.check_store(data, mesh)
     selector = uniform(data.n_clients) if selector is None else selector
     checks.check_cohort(selector, data.n_clients)
+    checks.check_store(data, mesh, selector.cohort)
     selector = selector if method.selector is None else method.selector(selector)
     checks.check_federation(selector, available, data.n_clients, method.aggregator)
     faults = check_faults(faults, data.n_clients)

@@ -91,9 +91,9 @@ def sweep(
         the devices do not divide the runs, some repeat the last one.
       chunk: as in ``run``.
       progress: as in ``run``.
-      checkpoint: a folder to keep all runs in, as in ``run``; the same sweep goes on from it. Every program (one
-        for each combination of the values that are no floats) has a folder of its own there, so that values added
-        to such a setting are all that is trained. Other floats, seeds or rounds are another sweep, and refused.
+      checkpoint: a folder to keep all runs in, as in ``run``; the same sweep goes on from it. There is a program
+        for each combination of the values that are no floats, with a folder of its own there. So values added to
+        such a setting are all that is trained. Other floats, seeds or rounds are another sweep, and refused.
       every: as in ``run``.
       workers: processes of this machine that share out the programs and the seeds, as in ``ff.compare``. The runs
         of a program and a seed stay together.

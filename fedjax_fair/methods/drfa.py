@@ -37,9 +37,9 @@ class DRFAState(NamedTuple):
 def drfa(lr: Array | float = 0.001, sampling: Literal["mixture", "selector"] = "mixture") -> Method:
     r"""Minimise the worst mixture of the clients' losses, with many local steps between two looks at them.
 
-    In a round m clients are drawn in proportion to :math:`\lambda` and train :math:`\tau` steps each. Another m, U,
-    drawn uniformly from all, tell their losses at the cohort's mean model v, weighed as the models are,
-    after :math:`t' \le \tau` steps, where t' is drawn anew in every round:
+    In a round m clients are drawn in proportion to :math:`\lambda` and train :math:`\tau` steps each. Let v be
+    their mean model after :math:`t' \le \tau` steps, weighed as the models are; t' is drawn anew in every round.
+    Another m clients, U, drawn uniformly from all, tell their losses at v:
 
     .. math:: \lambda \leftarrow \Pi_\Delta\Big(\lambda + \tau \eta_\lambda \tfrac{N}{m} \sum_{k \in U} F_k(v)\, e_k
               \Big)

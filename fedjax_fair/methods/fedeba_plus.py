@@ -35,8 +35,8 @@ def fedeba_plus(
     between the cohort's losses and (1, ..., 1):
 
     * :math:`\varphi > \theta`: in the next round every local step goes along
-      :math:`(1 - \alpha) \nabla F_k(v) + \alpha\, g`, where :math:`g = \sum_k c_k \bar g_k` is the mean of this
-      round's local gradients :math:`\nabla F_k`, weighed as the models are;
+      :math:`(1 - \alpha) \nabla F_k(v) + \alpha\, g`. Here :math:`g = \sum_k c_k \bar g_k` is the mean of this
+      round's local gradients, weighed as the models are;
     * else: :math:`w \leftarrow w + (1 - \alpha) \sum_k c_k (w_k - w) + \alpha \operatorname{mean}_k (w_k^1 - w)`,
       where :math:`w_k^1` is the client's model after one step.
 

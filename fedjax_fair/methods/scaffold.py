@@ -53,8 +53,8 @@ def scaffold(option: Literal[1, 2] = 2, aggregator: Aggregator | Method | None =
       ValueError: another option, an aggregator whose clients remember; in ``simulation``, a trainer that is not
         ``local_sgd``'s under option 2.
 
-    Differs from the paper in: option 2 takes the mean of the local gradients, which for plain SGD is the printed
-    :math:`c_k - c + (w - v) / (K \eta)`, a weight decay included, and needs no rate: a schedule, momentum or Adam
+    Differs from the paper in: option 2 takes the mean of the local gradients. For plain SGD that is the printed
+    :math:`c_k - c + (w - v) / (K \eta)`, a weight decay included. It needs no rate: a schedule, momentum or Adam
     change nothing in it.
     Differs from the FedDyn authors' code, which most tables use, in: clients weigh alike whatever their size.
 

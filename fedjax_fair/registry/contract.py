@@ -17,7 +17,8 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     """Put a rule through the contract that every stock rule keeps; say what it is, or what is wrong with it.
 
     The state keeps its form; coefficients are finite, also where all losses are 0, and 0 for the inactive; the
-    order of the slots, and what inactive slots hold, do not matter; jit, vmap and scan change nothing.
+    order of the slots, and what inactive slots hold, do not matter; jit, vmap and scan change nothing. Where all
+    losses are equal the order may matter, as it does to a rule that sorts them; then the line says so.
 
     Args:
       rule: an Aggregator or a Method.
@@ -25,7 +26,7 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
       cohort: S; N for a rule that needs everybody in every round.
 
     Returns:
-      A line: which signals it reads, and whether its coefficients are a convex combination.
+      A line: which signals it reads, whether its coefficients are a convex combination, and what happens to ties.
 
     Raises:
       ValueError: the first promise that it breaks.
@@ -54,6 +55,14 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     moved = _take(absent, order)
     expected, same = weigh(start, absent, key)
     _alike(weigh(start, moved, key), (expected[order], same), "does not mind the order of the slots")
+    ones = jnp.ones(cohort)
+    tied = reports[0]._replace(loss=ones, train_loss=ones)
+    one, other = (weigh(start, each, key)[0] for each in (tied, _take(tied, order)))
+    ties = (
+        ""
+        if np.allclose(one[order], other, rtol=1e-4, atol=1e-5)
+        else "; of equal losses the order of the slots decides"
+    )
     _alike(weigh(start, _filled(absent, jnp.nan), key), (expected, same), "does not look at inactive slots")
     under_jit, under_vmap = "is the same under jit", "is the same under vmap"
     in_a_scan = "is the same in a scan as round by round"
@@ -74,7 +83,7 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     low, high = weights.sum(1).min(), weights.sum(1).max()
     kind = "are nonnegative and sum to 1" if convex else f"sum to {low:.3g} ... {high:.3g}"
     signals = ", ".join(reads(rule, n_clients=n_clients, cohort=cohort)) or "nothing"
-    return f"keeps its promises; reads {signals}; coefficients {kind}"
+    return f"keeps its promises; reads {signals}; coefficients {kind}{ties}"
 
 
 def _report(seed: int, n_clients: int, cohort: int) -> Report:

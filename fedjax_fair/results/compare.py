@@ -75,9 +75,9 @@ def compare(
         best accuracy among the points whose worst 10 % are no lower than the baseline's, or the best of these where
         there is none. Among equals accuracy decides. A setting of which a run failed is never chosen.
       split: the one that is quoted.
-      references: also train every client alone, for as many rounds as it takes part in on average, and one client
-        that has the training examples of all, for as many steps as all clients make together; with the trainer that
-        ``build`` gives the baseline.
+      references: also train every client alone, for as many rounds as it takes part in on average. And train one
+        client that has everybody's training examples, for as many steps as all clients make together. Both have
+        the trainer that ``build`` gives the baseline.
       clients: bool[N], the ones to judge by, such as the honest; all by default.
       side_by_side: as in ``ff.sweep``, of runs that share a program.
       threads: programs compiled and run at the same time; by default one for each core of a CPU.

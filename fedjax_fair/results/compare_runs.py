@@ -221,7 +221,9 @@ def _keeper(job: Job, course: Course) -> Keeper | None:
     runs = range(len(job.program.owners))
     points = "; ".join(label({name: values[i] for name, values in job.program.values.items()}) for i in runs)
     known = sha256(f"{job.name}: {points}".encode()).hexdigest()[:12]
-    settings = {"rounds": course.rounds, "eval_every": course.gap}
+    # The replicates share a program, in which every client has the room of the largest of them.
+    room = {"the room for all replicates' examples": len(job.program.sim.data.train.rows)}
+    settings = {"rounds": course.rounds, "eval_every": course.gap, **room}
     return keeper_of(job.program, course.checkpoint / f"{known}-replicate-{job.replicate}", settings)
 
 

@@ -12,10 +12,11 @@ from fedjax_fair.engine.history import History, judged
 from fedjax_fair.engine.outcome import of_clients, one_metric, outcome, remark
 from fedjax_fair.metrics.kind import ACCURACY, Metric
 from fedjax_fair.metrics.significance import Difference, holm, paired
+from fedjax_fair.results.digits import digits_of, spread
 from fedjax_fair.results.flags import flags
 from fedjax_fair.results.latex import latex
 from fedjax_fair.results.references import better_off
-from fedjax_fair.results.table import digits_of, drawn, headings, spread
+from fedjax_fair.results.table import drawn, headings
 
 MEASURES = ("accuracy", "worst10", "variance", "gini")
 """What rules are compared by, of :func:`fedjax_fair.metrics.summary`."""

@@ -80,8 +80,8 @@ def contribution(
         "gini" a share below 0 is a good one.
       permutations: of Monte Carlo. By default all coalitions of up to 10 clients (of "federated-shapley", of a
         cohort) are tried, which is exact, and 200 permutations of more; "all" tries all of up to 20 clients.
-      tolerance: a permutation is cut off, and the clients behind add nothing there, after more than 5
-        coalitions in a row whose measures ALL are closer to those of all clients than this share of what all add.
+      tolerance: a permutation is cut off, and the clients behind add nothing there, after more than 5 coalitions
+        in a row near the end: all measures are closer to those of all clients than this share of what all add.
         The shares of a measure then add up to its gain within that share. 0 cuts nothing. Of Monte Carlo alone.
       rounds: of every training.
       seed: of the training, as in ``ff.run``, and of the permutations.

@@ -22,8 +22,26 @@ STEP = 0.01
 def flags(of: "Comparison") -> list[str]:
     """Warnings about rows, a sentence each."""
     alike = [f"identical, bit for bit: {', '.join(rules)}" for rules in identical(of.runs, of.split)]
-    found = [*alike, *climbing(of), *few_examples(of), *without_value(of), *left_out(of), *steps(of), *costs(of)]
+    found = [
+        *alike,
+        *early(of),
+        *climbing(of),
+        *few_examples(of),
+        *without_value(of),
+        *left_out(of),
+        *steps(of),
+        *costs(of),
+    ]
     return [*found, *edges(of), *budgets(of)]
+
+
+def early(of: "Comparison") -> list[str]:
+    """A mean that holds the first half of the training."""
+    rounds = next(iter(of.runs.values()))[0].rounds
+    first, end = int(rounds[-of.last :][0]), int(rounds[-1])
+    if first > end / 2 or len(rounds) == 1:
+        return []
+    return [f"the mean of the last {of.last} evaluations begins at round {first} of {end}; last= takes fewer"]
 
 
 def climbing(of: "Comparison") -> list[str]:

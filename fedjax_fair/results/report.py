@@ -22,13 +22,14 @@ from fedjax_fair.engine.history import History
 from fedjax_fair.engine.outcome import LEGEND as FAILED
 from fedjax_fair.engine.outcome import of_clients, outcome, remark
 from fedjax_fair.metrics.kind import ACCURACY, Metric
+from fedjax_fair.results.digits import digits_of
 from fedjax_fair.results.report_clients import by_group, worst_served
 from fedjax_fair.results.report_comparison import comparison_section, paired_drawing
 from fedjax_fair.results.report_contribution import by_client, shares_drawing
 from fedjax_fair.results.report_style import STYLE
 from fedjax_fair.results.shares import Contribution, load
 from fedjax_fair.results.stored import further_of, histories_of, metric_of
-from fedjax_fair.results.table import COLUMNS, COST, COST_LEGEND, digits_of, headings
+from fedjax_fair.results.table import COLUMNS, COST, COST_LEGEND, headings
 
 LEGEND = (
     "Clients' {split} accuracy, mean ± standard deviation over the seeds: its mean, variance, mean of the worst "
@@ -124,7 +125,7 @@ def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Cont
 
 
 def folded(title: str, text: str) -> str:
-    """Text that opens on a click, and is open on paper."""
+    """Text that opens on a click; on paper it is as it is on the screen."""
     return f"<details><summary>{title}</summary><pre>{escape(text)}</pre></details>"
 
 

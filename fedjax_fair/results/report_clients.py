@@ -9,7 +9,7 @@ from fedjax_fair.engine.history import History
 from fedjax_fair.engine.outcome import outcome
 from fedjax_fair.metrics.groups import group_means
 from fedjax_fair.metrics.kind import Metric
-from fedjax_fair.results.table import digits_of
+from fedjax_fair.results.digits import digits_of
 
 SHOWN = 10
 

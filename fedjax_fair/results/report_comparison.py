@@ -10,7 +10,7 @@ from fedjax_fair import plot
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.metrics.significance import Difference
 from fedjax_fair.results.comparison import MEASURES, Compared, columns
-from fedjax_fair.results.table import digits_of
+from fedjax_fair.results.digits import digits_of
 
 PAIRED = "Paired by replicate, with 95 % intervals; * p &lt; .05 after Holm over the rules."
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from fedjax_fair import plot
 from fedjax_fair.metrics.kind import Metric
+from fedjax_fair.results.digits import digits_of
 from fedjax_fair.results.report_clients import over_runs
 from fedjax_fair.results.shares import Contribution, shown, titles
-from fedjax_fair.results.table import digits_of
 
 
 def by_client(

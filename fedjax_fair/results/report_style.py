@@ -24,11 +24,11 @@ figure { margin: 0; } figure img { width: 100%; } figcaption { font-size: .9rem;
 figure.large { grid-column: 1 / -1; } .first { max-width: 30rem; margin-top: 1rem; }
 summary { font-size: 1.15rem; font-weight: bold; margin: 1.5rem 0 .5rem; cursor: pointer; }
 pre { background: var(--box); padding: .75rem; white-space: pre-wrap; overflow-wrap: anywhere; font-size: .85rem; }
-@media (max-width: 40rem) { th, td { padding: .3rem .45rem; font-size: .9rem; } }
+@media screen and (max-width: 40rem) { th, td { padding: .3rem .45rem; font-size: .9rem; }
+  figure.large { overflow-x: auto; } figure.large img { min-width: 36rem; } }
 @media print {
   body { max-width: none; padding: 0; font-size: 9pt; } th, td { padding: .15rem .4rem; font-size: 8pt; }
   .wide { overflow: visible; } .figures { grid-template-columns: 1fr 1fr; } p, li { max-width: none; }
   figure, tr, .care, pre { break-inside: avoid; } h2 { break-after: avoid; }
-  details::details-content { content-visibility: visible; block-size: auto; }
 }
 """

@@ -13,7 +13,8 @@ from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.engine.files import to_json, write_atomically
 from fedjax_fair.metrics.kind import ACCURACY, Metric
 from fedjax_fair.results.comparison import columns
-from fedjax_fair.results.table import digits_of, drawn, headings
+from fedjax_fair.results.digits import digits_of
+from fedjax_fair.results.table import drawn, headings
 
 FILE = "contribution.json"
 """In a results folder."""

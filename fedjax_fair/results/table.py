@@ -13,6 +13,7 @@ from fedjax_fair.engine.history import History
 from fedjax_fair.engine.outcome import LEGEND as FAILED
 from fedjax_fair.engine.outcome import Outcome, identical, one_metric, outcome, remark
 from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values, named_metric
+from fedjax_fair.results.digits import digits_of, spread
 from fedjax_fair.results.group_columns import GROUPS, GROUPS_LEGEND, of_groups
 
 Runs = Mapping[str, list[History]]
@@ -186,11 +187,6 @@ def _cells(
     return shown if kept.any() else ["failed", *shown[1:]]
 
 
-def digits_of(key: str, metric: Metric) -> tuple[int, str]:
-    """How a measure is printed."""
-    return (3, "f") if key in ("gini", "jain") else (1, "f") if metric.unit == "%" else (4, "g")
-
-
 def _few(ended: Mapping[str, list[Outcome]]) -> str:
     """How many clients 5 % are, as :func:`fedjax_fair.metrics.worst` counts; nothing where runs differ in it."""
     n, *others = {int(o.counts.sum()) for of in ended.values() for o in of}
@@ -230,15 +226,6 @@ def check_runs(runs: Any) -> Runs:
     if not listed:
         raise ValueError(f"runs must map each rule to its History, or to one per seed, got {runs!r}")
     return listed
-
-
-def spread(values: np.ndarray, digits: int, form: str = "f") -> str:
-    """Mean±std of the finite values; a dash where there is none."""
-    values = values[np.isfinite(values)]
-    if not len(values):
-        return "–"
-    numbers = [values.mean()] if len(values) == 1 else [values.mean(), values.std(ddof=1)]
-    return "±".join(f"{number:.{digits}{form}}".replace("0.", ".", digits == 3) for number in numbers)
 
 
 def left_out(histories: list[History]) -> str:

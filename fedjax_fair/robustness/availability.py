@@ -107,7 +107,7 @@ def by_label(data: FederatedData, label: int, without: float, only: float) -> Av
       only: of a client with no other example.
 
     Raises:
-      ValueError: a probability outside [0, 1], a label that is not a whole number from 0 or that nobody trains on,
+      ValueError: a probability outside [0, 1]; a label that is not a whole number from 0 or that nobody trains on;
         or data without one class label per example (several labels each, or targets).
     """
     check_count("label", label, low=0)

@@ -27,8 +27,8 @@ def clip_losses(rule: Aggregator | Method, factor: float = 3.0) -> Method:
 
     .. math:: F_k \leftarrow \min(F_k,\ \text{factor} \cdot \operatorname{median}_{j \text{ active}} F_j)
 
-    for the received model's loss and for that of local training, whoever of the rule reads them, and for those that
-    a second look hears, by the median of the clients asked. The median holds while fewer than half lie.
+    for the received model's loss and for that of local training, whichever the rule reads. Losses that a second
+    look hears are clipped by the median of the clients asked. The median holds while fewer than half lie.
     Losses are at least 0: of a negative median every multiple is below it.
 
     Args:

@@ -98,7 +98,7 @@ WRONG = {
     "no checkpoint": (["--checkpoint-every", "5"], "checkpoint_every needs checkpoint, a folder, got none"),
     "resume with a flag": (
         ["--resume", "x", "--rounds", "5"],
-        "resume takes a folder and no other flag, compare --resume FOLDER, got",
+        "resume takes a folder and no other flag but --workers, --scheduler, compare --resume FOLDER, got",
     ),
     "resume what is not there": (["--resume", "x"], "resume x is not a folder that --checkpoint left behind"),
     "no such file": (["nowhere.toml"], "config nowhere.toml cannot be read: No such file"),

@@ -65,6 +65,17 @@ def test_the_path_of_an_array_is_mapped(tmp_path):
         of(tmp_path / "bad.npy")
 
 
+def test_a_folder_of_arrays_stays_where_it_is(tmp_path):
+    x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    for name, array in {"x": x, "y": Y, "client": OWNER}.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    data = ff.data.npz(tmp_path, store="host")
+    assert isinstance(data.x, host_store.HostStore)
+    np.testing.assert_array_equal(data.take(np.arange(20))[0], x)
+    with pytest.raises(ValueError, match="missing must be None with store='host'"):
+        ff.data.npz(tmp_path, store="host", missing="mean")
+
+
 def test_what_was_written_to_a_copy_on_write_stays(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((20, 3), np.float32))
     x = np.load(tmp_path / "x.npy", mmap_mode="c")

@@ -249,18 +249,18 @@ def test_a_wrong_setting_is_one_sentence(sentence):
 
 
 def test_a_memory_that_does_not_fit_is_refused_before_anything_is_made(data, monkeypatch):
-    monkeypatch.setattr(memories, "_room", lambda: 299)  # five models of 15 float32
+    monkeypatch.setattr(memories, "room", lambda: 299)  # five models of 15 float32
     sentence = "the memory of 5 clients, 60 bytes each, takes 300 bytes, but the device has 299 bytes: take fewer"
     with pytest.raises(ValueError, match=sentence):
         toy.simulation(data, ff.ditto())
-    monkeypatch.setattr(memories, "_room", lambda: 1000)
+    monkeypatch.setattr(memories, "room", lambda: 1000)
     with pytest.warns(UserWarning, match="takes 300 bytes of the device's 1 kB"):
         toy.simulation(data, ff.ditto())
     toy.simulation(data, ff.fedavg())
 
 
 def test_sizes_for_a_reader():
-    assert [memories._size(n) for n in (7, 1234, 6.4e7, 3e12, 5e16)] == [
+    assert [memories.in_words(n) for n in (7, 1234, 6.4e7, 3e12, 5e16)] == [
         "7 bytes",
         "1.23 kB",
         "64 MB",

@@ -14,6 +14,7 @@ from toy import linear
 
 import fedjax_fair as ff
 from fedjax_fair.data.alike import alike
+from fedjax_fair.engine import checks
 from fedjax_fair.engine.checkpoint import CheckpointError
 from fedjax_fair.engine.checks import check_store
 
@@ -40,6 +41,11 @@ def test_cohorts_that_were_foreseen_wrongly_are_read_again(sim):
     ids = sim.coming.ids
     wrong = sim._replace(coming=sim.coming._replace(ids=lambda *args: (ids(*args) + 1) % 6))
     assert same(*(ff.run(each, 0, rounds=2) for each in (sim, wrong)))
+
+
+def test_the_data_may_be_replaced_by_the_same_on_the_device(both, sim):
+    losses = [ff.run(each, 0, rounds=2)[1].loss for each in (sim, sim._replace(data=both[0]))]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
 def test_a_run_goes_on_from_its_checkpoint_and_knows_other_examples(both, sim, tmp_path):
@@ -71,7 +77,15 @@ def test_a_sweep_reads_the_rows_of_all_its_runs_in_one_call(both):
 
 def test_several_devices_are_refused(both):
     with pytest.raises(ValueError, match=r"devices must be 1 for data with store='host', got 2"):
-        check_store(both[1], SimpleNamespace(size=2))
+        check_store(both[1], SimpleNamespace(size=2), 2)
+
+
+def test_a_cohort_must_fit_into_the_device(both, monkeypatch):
+    monkeypatch.setattr(checks, "room", lambda: 200)
+    with pytest.raises(ValueError, match=r"the 2 largest clients' take 272 bytes, but the device has 200 bytes"):
+        check_store(both[1], None, 2)
+    check_store(both[1], None, 1)
+    check_store(both[0], None, 2)
 
 
 def test_several_federations_in_one_program_are_refused(both):

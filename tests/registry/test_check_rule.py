@@ -60,3 +60,13 @@ def test_the_cohort_must_leave_room_to_shuffle():
     with pytest.raises(ValueError, match="cohort must be from 3 to the 8 clients, got 2"):
         ff.check_rule(ff.fedavg(), cohort=2)
     assert "reads loss" in ff.check_rule(ff.aaggff_s(), cohort=8)
+
+
+def test_a_rule_that_sorts_losses_is_told_what_decides_between_equal_ones():
+    def weigh(state, report, key):
+        rank = jnp.argsort(jnp.argsort(jnp.where(report.active, report.loss, -jnp.inf))) + 1.0
+        weights = jnp.where(report.active, rank, 0)
+        return weights / weights.sum(), state
+
+    line = ff.check_rule(ff.Aggregator(lambda sizes, key: (), weigh))
+    assert line.endswith("; of equal losses the order of the slots decides")

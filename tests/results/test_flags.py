@@ -15,12 +15,12 @@ N = 6
 RNG = np.random.default_rng(0)
 
 
-def history(means=(0.5, 0.5, 0.5), coef=1 / 3, active=True, asked=0):
-    """Evaluations with these means over six clients, and three rounds of three clients."""
+def history(means=(0.5, 0.5, 0.5), coef=1 / 3, active=True, asked=0, first=11):
+    """Evaluations with these means over six clients, from round ``first`` on; of three rounds their clients."""
     accuracy = np.array(means)[:, None] + RNG.normal(size=(len(means), N)) * 1e-3
     accuracy += np.array(means)[:, None] - accuracy.mean(1, keepdims=True)
     scores = {"test": Evaluation(accuracy, 1 - accuracy)}
-    rounds, ids = np.arange(1, len(means) + 1), np.tile(np.arange(3), (3, 1))
+    rounds, ids = np.arange(first, first + len(means)), np.tile(np.arange(3), (3, 1))
     flagged = np.full((3, 3), active)
     counts = {"downloads": np.full(3, 3), "evaluations": np.full(3, asked)}
     return ff.History(rounds, scores, ids, np.full((3, 3), coef), flagged, None, **counts)
@@ -50,6 +50,11 @@ TUNED = {
     "tried": {"a": dict.fromkeys("xyz")},
 }
 CASES = {
+    "early": (
+        {"a": [history(first=1)] * 2},
+        {},
+        "the mean of the last 3 evaluations begins at round 1 of 3; last= takes",
+    ),
     "identical": ({"a": same, "b": same}, {}, "identical, bit for bit: a, b"),
     "climbing": ({"a": plain(), "b": [history((0.1, 0.2, 0.3))] * 2}, {}, "still improving over the last 3.*: b"),
     "few examples": ({"a": plain()}, {"examples": 9}, "6 of 6 clients have fewer than 10 test examples"),

@@ -128,7 +128,7 @@ def test_old_folders_show_all_notes_as_warnings(folder, tmp_path):
 def test_the_page_is_made_for_dark_screens_and_for_paper(page):
     style = page.partition("<style>")[2].partition("</style>")[0]
     assert style.count("{") == style.count("}")
-    for medium in ("(prefers-color-scheme: dark)", "print", "(max-width: 40rem)"):
+    for medium in ("(prefers-color-scheme: dark)", "print", "screen and (max-width: 40rem)"):
         assert medium in style
     used = set(re.findall(r"var\((--\w+)\)", style))
     dark = style.partition("dark) {")[2].partition("figure")[0]

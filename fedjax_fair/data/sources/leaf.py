@@ -39,8 +39,8 @@ def leaf(
       :class:`FederatedData`; ``data.clients`` are the users' names, sorted; ``data.names.labels`` the labels that
       were words, or whole numbers with gaps.
 
-    Raises: ValueError, in one sentence: no such folder, no files in it, files that are damaged or of another form,
-    counts that do not agree, test users who do not train (LEAF's split by user), and as
+    Raises: ValueError, in one sentence: no such folder, no files in it, files that are damaged or of another form;
+    counts that do not agree; test users who do not train (LEAF's split by user); and as
     :meth:`FederatedData.from_arrays`.
 
     References: Caldas et al., LEAF: A benchmark for federated settings, 2018.

@@ -25,7 +25,9 @@ def synthetic(
 
     .. math::
         n_k = \lfloor e^{N(4, 2^2)} \rfloor + 50, \quad
-        u_k \sim N(0, \alpha^2), \quad B_k \sim N(0, \beta^2), \quad v_k \sim N(B_k 1, I_{60}) \\
+        u_k \sim N(0, \alpha^2), \quad B_k \sim N(0, \beta^2), \quad v_k \sim N(B_k 1, I_{60})
+
+    .. math::
         x \sim N(v_k, \mathrm{diag}(j^{-1.2})), \quad
         y = \arg\max(x W_k + c_k), \quad W_k, c_k \sim N(u_k, 1)
 

@@ -58,9 +58,9 @@ def table(
       :class:`FederatedData` with x f32[E, F], whose columns are ``data.names.features``; ``data.clients`` are the
       clients' names, sorted.
 
-    Raises: ValueError, in one sentence: a table that cannot be read, columns that it lacks, missing values (which
-    columns, and how many), as "one-hot" a column of more than 100 words, or of numbers but for a few cells, a
-    column without a value among the training rows, and as :meth:`FederatedData.from_arrays`.
+    Raises: ValueError, in one sentence: a table that cannot be read; columns that it lacks; missing values (which
+    columns, and how many); as "one-hot" a column of more than 100 words, or of numbers but for a few cells; a
+    column without a value among the training rows; and as :meth:`FederatedData.from_arrays`.
     """
     found = read_columns(
         source,

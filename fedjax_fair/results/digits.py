@@ -1,0 +1,32 @@
+"""How numbers of tables are printed: as many digits as they carry."""
+
+import math
+import re
+
+import numpy as np
+
+from fedjax_fair.metrics.kind import Metric
+
+
+def digits_of(key: str, metric: Metric) -> tuple[int, str]:
+    """How a measure is printed: digits, and the form of Python's format."""
+    if key in ("gini", "jain"):
+        return 3, "f"
+    if metric.unit == "%":
+        return 1, "f"
+    if not metric.unit and metric.range[0] >= -1 and metric.range[1] <= 1:
+        return (4 if key == "variance" else 3), "f"
+    return 4, "g"
+
+
+def spread(values: np.ndarray, digits: int, form: str = "f") -> str:
+    """Mean±std of the finite values; a dash where there is none."""
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return "–"
+    numbers = [values.mean()] if len(values) == 1 else [values.mean(), values.std(ddof=1)]
+    if form == "g" and values.mean():  # the deviation to the mean's last digit
+        digits, form = max(digits - 1 - math.floor(math.log10(abs(values.mean()))), 0), "f"
+    shown = [f"{number:.{digits}{form}}" for number in numbers]
+    fractions = digits >= 3 and np.abs(numbers).max() < 1
+    return "±".join(re.sub(r"^(-?)0\.", r"\1.", number) if fractions else number for number in shown)

@@ -1,0 +1,26 @@
+"""``--resume FOLDER``: the words that it stands for, and who may go on."""
+
+import dataclasses
+import json
+
+from fedjax_fair.cli.resuming import resumed
+from fedjax_fair.cli.several import alone_again
+
+
+def test_other_workers_may_go_on(tmp_path):
+    (tmp_path / "resume.json").write_text(json.dumps({"command": "compare", "out": "found"}))
+    words, going_on = resumed(["compare", f"--resume={tmp_path}", "--scheduler", "tcp://host:8786"])
+    kept = [str(tmp_path / "config.toml"), "--checkpoint", str(tmp_path), "--out", "found", "--overwrite"]
+    assert (words, going_on) == (["compare", *kept, "--scheduler", "tcp://host:8786"], True)
+
+
+@dataclasses.dataclass
+class Shared:
+    workers: int | None = 2
+    scheduler: str | None = "tcp://host:8786"
+    rounds: int = 7
+
+
+def test_a_configuration_does_not_keep_who_did_the_work():
+    """Another scheduler answers the next time."""
+    assert alone_again(Shared()) == Shared(None, None)

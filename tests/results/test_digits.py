@@ -1,0 +1,29 @@
+"""Numbers of tables: as many digits as they carry, and the deviation to the mean's last one."""
+
+import numpy as np
+import pytest
+
+import fedjax_fair as ff
+from fedjax_fair.results.digits import digits_of, spread
+
+ACCURACY = ff.Metric(None, name="accuracy")
+AUROC = ff.Metric(None, name="auroc", unit="")
+RMSE = ff.Metric(None, name="rmse", unit="mmHg", range=(0, float("inf")))
+
+
+@pytest.mark.parametrize(
+    ("values", "measure", "metric", "shown"),
+    [
+        ((81.2, 83.6), "accuracy", ACCURACY, "82.4±1.7"),
+        ((0.61, 0.63), "accuracy", AUROC, ".620±.014"),
+        ((0.0104, 0.0106), "variance", AUROC, ".0105±.0001"),
+        ((1.0, 1.0), "worst10", AUROC, "1.000±0.000"),
+        ((48.26, 50.01), "accuracy", RMSE, "49.13±1.24"),
+        ((12345.0, 12999.0), "accuracy", RMSE, "12672±462"),
+        ((0.181, 0.177), "gini", RMSE, ".179±.003"),
+        ((0.5, 20.6), "gini", RMSE, "10.550±14.213"),
+        ((np.nan, np.nan), "accuracy", AUROC, "–"),
+    ],
+)
+def test_a_spread(values, measure, metric, shown):
+    assert spread(np.array(values), *digits_of(measure, metric)) == shown
