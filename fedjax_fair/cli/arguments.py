@@ -21,7 +21,7 @@ COMPARE = """Train several rules on the same replicates; print and keep their ta
 Replicate r is the federation drawn from seed r, trained from seed r: all rules see the same clients, initial
 models, cohorts and batches. --tune tries twelve settings of every rule and chooses by the validation split.
 
-fedjax-fair compare --resume FOLDER, without another flag, goes on with one that --checkpoint FOLDER kept.
+fedjax-fair compare --resume FOLDER goes on with one that --checkpoint FOLDER kept, settings included.
 
 Settings may also come from a file: fedjax-fair compare SETTINGS.toml [flags]. Flags win over the file."""
 SWEEP = """Train one rule at every point of a grid, from every seed; print and keep a row per point.
@@ -30,12 +30,12 @@ SWEEP = """Train one rule at every point of a grid, from every seed; print and k
 cohort; where a rule has an lr of its own, that is afl.lr. All numbers with a decimal point go through one compiled
 program; whole numbers and words compile one each. Results are written when all of it is done.
 
-fedjax-fair sweep --resume FOLDER, without another flag, goes on with one that --checkpoint FOLDER kept.
+fedjax-fair sweep --resume FOLDER goes on with one that --checkpoint FOLDER kept, settings included.
 
 Settings may also come from a file: fedjax-fair sweep SETTINGS.toml [flags]. Flags win over the file."""
 RUN = """Train one rule; print and keep its results.
 
-fedjax-fair run --resume FOLDER, without another flag, goes on with a run that --checkpoint FOLDER kept.
+fedjax-fair run --resume FOLDER goes on with a run that --checkpoint FOLDER kept, settings included.
 
 Settings may also come from a file: fedjax-fair run SETTINGS.toml [flags]. Flags win over the file."""
 

@@ -76,7 +76,7 @@ def run(
     checkpoint: str | Path | None = None,
     every: int | None = None,
 ) -> tuple[SimState, History]:
-    """Play ``rounds`` rounds; evaluate every client after each ``eval_every`` of them and after the last.
+    """Run ``rounds`` rounds; evaluate every client after each ``eval_every`` of them and after the last.
 
     The result is the same, bit for bit on one backend, however the run is cut into chunks. So it is whether the
     run is made in one call or continued by another with ``state=``. A second run of the same ``sim``, with the same
@@ -89,7 +89,7 @@ def run(
     Args:
       sim: from :func:`fedjax_fair.simulation`.
       key: a JAX key, or a seed; decides initial model, selection and batches.
-      rounds: how many rounds to play (more, where ``state`` is given).
+      rounds: how many rounds to run (more, where ``state`` is given).
       eval_every: rounds between evaluations.
       eval_first: whether the model that the run begins with is evaluated, too: the history's first evaluation is
         then that of round 0 (or of ``state.round``), ahead of any round.

@@ -36,7 +36,7 @@ from fedjax_fair.types import Simulation
 
 
 class Sweep(NamedTuple):
-    """What :func:`sweep` leaves behind: P points of the grid, each played from every seed."""
+    """What :func:`sweep` leaves behind: P points of the grid, each run from every seed."""
 
     points: list[Point]
     """The P settings, in the grid's order: the last name varies fastest."""
@@ -69,7 +69,7 @@ def sweep(
     workers: int | None = None,
     scheduler: str | None = None,
 ) -> Sweep:
-    """Play a simulation for every point of a grid and every seed.
+    """Run a simulation for every point of a grid and every seed.
 
     Settings that are floats are swept inside one program, which is compiled once for all of them; any other value
     (a whole number, a word, a function) is part of the program, and each of its values compiles one.
@@ -79,7 +79,7 @@ def sweep(
       build: settings to an ``ff.simulation(...)``; called with tracers in the place of swept floats. All points
         must have the same data. Called again with the same function (and floats), it compiles nothing, unless the
         simulations that it makes have changed.
-      grid: values of every setting; all their combinations are played. ``{}`` is one point.
+      grid: values of every setting; all their combinations are run. ``{}`` is one point.
       seeds: how many (0, 1, ...), or a list of seeds or JAX keys.
       rounds: of every run.
       eval_every: rounds between evaluations.
@@ -87,8 +87,8 @@ def sweep(
       side_by_side: how many runs are vmapped at a time on a device: None for all, 1 for one after another. "auto":
         one after another on a CPU with a model of more than 20,000 parameters, else all.
       devices: how many of JAX's devices the runs of a program are shared out over, or a mesh of one axis. Each
-        plays runs of its own, and they meet between chunks; ``build`` must leave the clients on one device. Where
-        the devices do not divide the runs, some play the last one again.
+        has runs of its own, and they meet between chunks; ``build`` must leave the clients on one device. Where
+        the devices do not divide the runs, some repeat the last one.
       chunk: as in ``run``.
       progress: as in ``run``.
       checkpoint: a folder to keep all runs in, as in ``run``; the same sweep goes on from it. There is a program

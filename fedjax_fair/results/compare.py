@@ -41,11 +41,11 @@ def compare(
     workers: int | None = None,
     scheduler: str | None = None,
 ) -> Comparison:
-    """Play every rule on the same replicates, and say how they differ.
+    """Run every rule on the same replicates, and say how they differ.
 
     Replicate r is the federation drawn from seed r, trained from seed r: all rules see the same clients, initial
     model and batches, and the same cohorts where selection asks nobody, so that their differences are paired. Where
-    a rule is tuned, every point of its grid is played, one is chosen by its mean on the validation split, and only
+    a rule is tuned, every point of its grid is run, one is chosen by its mean on the validation split, and only
     that one is read on ``split``.
 
     .. code-block:: python
@@ -80,12 +80,12 @@ def compare(
         the trainer that ``build`` gives the baseline.
       clients: bool[N], the ones to judge by, such as the honest; all by default.
       side_by_side: as in ``ff.sweep``, of runs that share a program.
-      threads: programs compiled and played at the same time; by default one for each core of a CPU.
+      threads: programs compiled and run at the same time; by default one for each core of a CPU.
       progress: as in ``ff.run``.
       checkpoint: a folder to keep all runs in; the same comparison goes on from it.
       every: rounds between checkpoints.
       workers: processes of this machine that share out the programs and replicates, bit for bit as this one would
-        play them (needs ``fedjax-fair[cluster]``). In a script the call then stands under
+        run them (needs ``fedjax-fair[cluster]``). In a script the call then stands under
         ``if __name__ == "__main__":``, which each of them runs up to there.
       scheduler: the address of a Dask scheduler instead, whose workers can import what this process can, and reach
         ``checkpoint``. Work of a worker that dies is given to another one, which goes on from the checkpoint.

@@ -126,11 +126,7 @@ class Comparison(NamedTuple):
                 [NAMES.get(rule, rule) if rule in self.references else rule + remark(ended), *cells, *share]
             )
         heading = ["rule", *heads.values(), *(["better off"] if self.references else [])]
-        lines = [
-            drawn(heading, rows),
-            "",
-            *_folded(self.legend()),
-        ]
+        lines = [drawn(heading, rows), "", *_folded(self.legend())]
         if len(self.examples) > 1 and len(self.runs) > 1:
             lines += ["", *self._differences(metric, heads)]
         noted = [textwrap.fill(flag, 98, subsequent_indent="  ", break_on_hyphens=False) for flag in flags(self)]
@@ -148,7 +144,8 @@ class Comparison(NamedTuple):
         )
         if least:
             digits, form = digits_of("accuracy", metric)
-            text += f" A difference in {metric.name} of {least:.{digits}{form}} would show four times in five."
+            true = f"a true difference in {metric.name} of {least:.{digits}{form}}"
+            text += f" With so many replicates, {true} would be found in 80 % of repeats."
         return [drawn([f"minus {self.baseline}", *heads.values()], rows), "", *textwrap.wrap(text, 98)]
 
     def legend(self) -> list[str]:
@@ -162,11 +159,14 @@ class Comparison(NamedTuple):
             lines += [f"Of {metric.name} {'higher' if metric.higher_is_better else 'lower'} is better."]
         if self.references:
             lines += [
-                "Better off: share of clients, in %, served better than by the model they train alone (ties half). "
-                "Local: every client alone; pooled: one client with all examples, as many steps."
+                "Better off: share of clients, in %, served better than by the model they train alone (a tie "
+                "counts one half). Local: every client alone; pooled: one client with all examples, as many steps."
             ]
         if self.settings:
-            lines += [f"Settings were chosen by validation {self.choose}, on the trainings that are tested."]
+            lines += [
+                f"Each rule's setting is the one with the best validation {self.choose}; the {self.split} numbers "
+                "come from the same trained models."
+            ]
             chosen = [f"{rule} {label(point)}" for rule, point in self.settings.items()]
             lines += [f"Chosen: {'; '.join(chosen)}."]
         return lines

@@ -16,11 +16,11 @@ FEW = 10
 NAMED = 6
 """Clients that are named where many lack a value."""
 STEP = 0.01
-"""How far the coefficients' mean sum may be from 1 without a word."""
+"""How far the coefficients' mean sum may be from 1, which FedAvg's is, without a word."""
 
 
 def flags(of: "Comparison") -> list[str]:
-    """A sentence for everything that makes a row mean something else than it seems to."""
+    """Warnings about rows, a sentence each."""
     alike = [f"identical, bit for bit: {', '.join(rules)}" for rules in identical(of.runs, of.split)]
     found = [
         *alike,
@@ -109,10 +109,17 @@ def steps(of: "Comparison") -> list[str]:
         rule: float(np.mean([h.coef.sum(1)[h.active.any(1)].mean() for h in histories if h.active.any()] or [1.0]))
         for rule, histories in of.runs.items()
     }
-    named = [f"{rule} {total:.2g}" for rule, total in sums.items() if abs(total - 1) > STEP]
-    return (
-        [f"the mean sum of the coefficients, a rule's own step size, is not 1: {', '.join(named)}"] if named else []
-    )
+    shorter = {rule: total for rule, total in sums.items() if total < 1 - STEP}
+    longer = {rule: total for rule, total in sums.items() if total > 1 + STEP}
+    return [_of_sums(totals, word) for totals, word in ((shorter, "shorter"), (longer, "longer")) if totals]
+
+
+def _of_sums(totals: dict[str, float], word: str) -> str:
+    (rule, total), *others = totals.items()
+    more = "".join(f", {rule}'s to {total:.2g}" for rule, total in others)
+    whose = "their" if others else "its"
+    said = f"{rule}'s coefficients add up to {total:.2g}{more} on average"
+    return f"{said}: {whose} server steps are {word} than FedAvg's"
 
 
 def costs(of: "Comparison") -> list[str]:

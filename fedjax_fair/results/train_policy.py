@@ -60,7 +60,7 @@ def train_policy(
 ) -> Policy:
     r"""Train a policy that weighs clients, by REINFORCE on many federations side by side.
 
-    In an episode every federation f plays T rounds from a new initial model. In round t the policy sees
+    In an episode every federation f runs T rounds from a new initial model. In round t the policy sees
     :math:`s_{ft}`, draws :math:`a_{ft} \sim N(\mu_\phi(s_{ft}), \sigma^2 I)` and weighs the clients by it. The
     reward :math:`r_{ft}` is that of the model which this makes, on the next cohort's validation data. Then
 
@@ -68,7 +68,7 @@ def train_policy(
               \nabla_\phi \log N(a_{ft}; \mu_\phi(s_{ft}), \sigma^2 I)\Big), \qquad
               G_{ft} = \sum_{j \ge 0} \gamma^j (r_{f,t+j} - b_{f,t+j})
 
-    The standard deviation falls from episode to episode, by one factor. The trained policy plays its mean action,
+    The standard deviation falls from episode to episode, by one factor. The trained policy takes its mean action,
     ``ff.pg_ffl(policy=policy)``, in any simulation: its network is shared by the clients, however many there are.
 
     .. code-block:: python
@@ -84,7 +84,7 @@ def train_policy(
     Args:
       build: ``(rule, data) -> ff.simulation(...)``, as for ``ff.compare``.
       federation: ``seed -> FederatedData``, of seeds 0 to ``federations - 1``; of unequal sizes they are padded
-        alike. One federation is played from other initial models.
+        alike. One federation is run from other initial models.
       federations: F.
       episodes: E, each one step of Adam.
       rounds: T.
@@ -103,7 +103,7 @@ def train_policy(
       seed: of the first policy, the initial models, the batches and the actions.
       side_by_side: how many federations are vmapped at a time; "auto": up to 32, or one of a model of more than
         20,000 parameters on a CPU; None for all.
-      threads: blocks of these played at the same time; by default one for each core of a CPU.
+      threads: blocks of these run at the same time; by default one for each core of a CPU.
       progress: as in ``ff.run``, counted in episodes of one federation.
       checkpoint: a folder to keep what was learnt in; the same call goes on from it.
       every: episodes between checkpoints; by default one.

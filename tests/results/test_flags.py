@@ -59,7 +59,16 @@ CASES = {
     "climbing": ({"a": plain(), "b": [history((0.1, 0.2, 0.3))] * 2}, {}, "still improving over the last 3.*: b"),
     "few examples": ({"a": plain()}, {"examples": 9}, "6 of 6 clients have fewer than 10 test examples"),
     "left out": ({"a": plain(), "b": [history(active=False)] * 2}, {}, "updates left out, .*: b 18"),
-    "step": ({"a": plain(), "b": [history(coef=0.5)] * 2}, {}, "is not 1: b 1.5"),
+    "longer": (
+        {"a": plain(), "b": [history(coef=0.5)] * 2},
+        {},
+        "^b's coefficients add up to 1.5 on average: its server steps are longer than FedAvg's$",
+    ),
+    "shorter": (
+        {"a": [history(coef=0.25)], "b": [history(coef=0.1)]},
+        {},
+        "^a's coefficients add up to 0.75, b's to 0.3 on average: their server steps are shorter than FedAvg's$",
+    ),
     "cost": ({"a": plain(), "b": [history(asked=40)] * 2}, {}, "cost a round: b 3 models sent, 40 examples"),
     "edge": ({"a": plain()}, TUNED, "chosen at the edge of its grid: a q=1"),
     "budget": ({"a": plain()}, TUNED, "tuning: 3 points for every rule"),
