@@ -55,8 +55,9 @@ def write() -> None:
     keep(DOCS / "algorithms", dict(algorithm_pages()))
     keep(DOCS / "papers", dict(study_pages()))
     for picture in RESULTS.glob("*.png"):
-        if not (DOCS / "papers" / picture.name).exists():
-            shutil.copy(picture, DOCS / "papers")
+        copy = DOCS / "papers" / picture.name
+        if not copy.exists() or copy.read_bytes() != picture.read_bytes():
+            shutil.copy(picture, copy)
 
 
 def keep(folder: Path, pages: dict[str, str]) -> None:

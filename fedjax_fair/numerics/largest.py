@@ -11,7 +11,8 @@ MANY = 2**14
 
 
 def largest(values: Array, m: int) -> Array:
-    """Places i32[m] of the m largest of f[N], in falling order, of equals the earlier first: ``jax.lax.top_k``'s.
+    """Places i32[m] of the m largest of f[N], in falling order, of equals the earlier first: ``jax.lax.top_k``'s
+    of numbers that are no NaN.
 
     The m largest are in those m blocks that have the largest maxima: only these are looked at one by one.
     """

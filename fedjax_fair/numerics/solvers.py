@@ -101,8 +101,8 @@ def _project_simplex(y: Array, near: Array, where: Array, radius: Array | float 
         k, _, theta = carry
         excess = jnp.maximum(y - theta, 0).sum() - radius
         onwards = theta + excess / jnp.maximum((y > theta).sum(), 1).astype(y.dtype)
-        arrived = (jnp.abs(excess) <= 4 * rounding.eps * radius) | (onwards == theta)
-        return k + 1, arrived, jnp.where(arrived, theta, onwards)
+        going = (jnp.abs(excess) > 4 * rounding.eps * radius) & (onwards != theta)  # NaN: not
+        return k + 1, ~going, jnp.where(going, onwards, theta)
 
     begun = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), jnp.clip(near, -radius, 0))
     theta = jax.lax.while_loop(goes_on, improve, begun)[2]

@@ -25,8 +25,9 @@ def spread(values: np.ndarray, digits: int, form: str = "f") -> str:
     if not len(values):
         return "–"
     numbers = [values.mean()] if len(values) == 1 else [values.mean(), values.std(ddof=1)]
-    if form == "g" and values.mean():  # the deviation to the mean's last digit
-        digits, form = max(digits - 1 - math.floor(math.log10(abs(values.mean()))), 0), "f"
+    largest = np.abs(numbers).max()
+    if form == "g" and 1e-4 <= largest < 1e6:  # both to the same place after the point
+        digits, form = max(digits - 1 - math.floor(math.log10(largest)), 0), "f"
     shown = [f"{number:.{digits}{form}}" for number in numbers]
-    fractions = digits >= 3 and np.abs(numbers).max() < 1
+    fractions = digits >= 3 and largest < 1
     return "±".join(re.sub(r"^(-?)0\.", r"\1.", number) if fractions else number for number in shown)

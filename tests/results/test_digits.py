@@ -20,6 +20,8 @@ RMSE = ff.Metric(None, name="rmse", unit="mmHg", range=(0, float("inf")))
         ((1.0, 1.0), "worst10", AUROC, "1.000±0.000"),
         ((48.26, 50.01), "accuracy", RMSE, "49.13±1.24"),
         ((12345.0, 12999.0), "accuracy", RMSE, "12672±462"),
+        ((1e-9, 1.0, -1.0 + 1e-9), "accuracy", RMSE, ".0000±1.0000"),
+        ((3.2e25, 1e25), "accuracy", RMSE, "2.1e+25±1.556e+25"),
         ((0.181, 0.177), "gini", RMSE, ".179±.003"),
         ((0.5, 20.6), "gini", RMSE, "10.550±14.213"),
         ((np.nan, np.nan), "accuracy", AUROC, "–"),
