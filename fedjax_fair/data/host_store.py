@@ -73,10 +73,25 @@ class HostStore:
                 lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[: rows.size].reshape(*rows.shape, *leaf.shape[2:]),
                 found,
             )
-        forms = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct((*rows.shape, *leaf.shape[1:]), leaf.dtype), self.forms()
-        )
-        return jax.pure_callback(self.read, forms, rows, vmap_method="broadcast_all")
+        words = [
+            ((*rows.shape, *leaf.shape[1:], 2), jnp.uint32)
+            if leaf.dtype == np.float64
+            else ((*rows.shape, *leaf.shape[1:]), leaf.dtype)
+            for leaf in map(_form, self.parts, self.types)
+        ]
+        forms = [jax.ShapeDtypeStruct(*form) for form in words]
+        found = jax.pure_callback(self._words, forms, rows, vmap_method="broadcast_all")
+        leaves = [
+            jax.lax.bitcast_convert_type(leaf, dtype) if dtype == np.float64 else leaf
+            for leaf, dtype in zip(found, self.types)
+        ]
+        return jax.tree.unflatten(self.form, leaves)
+
+    def _words(self, rows: Any) -> list[np.ndarray]:
+        """The leaves, those of 64 bits as two words each: JAX rounds what a callback's thread gives it to 32 bits
+        where ``jax_enable_x64`` is set around the caller alone."""
+        leaves = jax.tree.leaves(self.read(rows))
+        return [a.reshape(*a.shape, 1).view(np.uint32) if a.dtype == np.float64 else a for a in leaves]
 
     def fingerprint(self) -> bytes:
         """What a checkpoint knows the store by: shapes, types and all examples. Of more than :data:`WHOLE` bytes
