@@ -31,11 +31,11 @@ UNKNOWN = {
 }
 
 
-def federations() -> list[ff.FederatedData]:
+def federations(dtype=np.float32) -> list[ff.FederatedData]:
     """The same examples, on the device and off it."""
     rng = np.random.default_rng(0)
     owner = np.repeat(np.arange(6), SIZES)
-    x, y = rng.normal(size=(len(owner), 4)).astype(np.float32), rng.integers(0, CLASSES, len(owner))
+    x, y = rng.normal(size=(len(owner), 4)).astype(dtype), rng.integers(0, CLASSES, len(owner))
     split = (0.8, 0.1, 0.1)
     return [ff.FederatedData.from_arrays(x, y, client_id=owner, split=split, store=s) for s in ("device", "host")]
 

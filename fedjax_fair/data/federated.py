@@ -135,7 +135,8 @@ class FederatedData(NamedTuple):
           seed: of the partition and of the splits.
           split: shares of (train, validation, test), summing to 1 within 1e-6; by default (.8, .1, .1), and
             (.9, .1, 0) with ``test``.
-          test: ``(x_test, y_test)``, official test examples; the test share of ``split`` must then be 0.
+          test: ``(x_test, y_test)``, official test examples, the first as ``x``; the test share of ``split`` must
+            then be 0.
           test_client_id: one label per test example, of those in ``client_id``. A client without a test example
             has no test accuracy: it is NaN.
           group: what every client is one of, such as a country's hospitals: one entry per example, or a mapping of

@@ -1,6 +1,7 @@
 """Examples that stay in the host's memory or in a file: of them only the rows that are needed go to the device."""
 
 import dataclasses
+import hashlib
 import mmap
 import os
 from collections.abc import Iterator, Sequence
@@ -19,8 +20,10 @@ ALONE = 2**20
 """Bytes below which one thread reads: others would take longer to start."""
 CALL = 2**14
 """Rows of one call from a compiled program: JAX copies larger arguments in the threads that wait for the call."""
+WHOLE = 2**30
+"""Bytes up to which a checkpoint knows a store by all its examples."""
 SAMPLED = 1024
-"""Rows that a checkpoint knows a store by."""
+"""Rows that it knows a larger one by."""
 THREADS = max(4, min(16, os.cpu_count() or 1))
 """That read side by side: a disk answers many as fast as one."""
 
@@ -37,6 +40,8 @@ class HostStore:
     """Of every leaf the arrays [E_1, ...], [E_2, ...] that follow one another: official test examples come last."""
     form: Any
     """The pytree that the leaves make."""
+    types: tuple[np.dtype, ...]
+    """Of every leaf, as it reaches the device: settled once, for threads do not know how JAX is set elsewhere."""
     pool: ThreadPoolExecutor
 
     def __repr__(self) -> str:
@@ -48,12 +53,13 @@ class HostStore:
 
     def forms(self) -> Any:
         """Shapes [E, ...] and types of the leaves, as they reach the device."""
-        return jax.tree.unflatten(self.form, [_form(parts) for parts in self.parts])
+        return jax.tree.unflatten(self.form, [*map(_form, self.parts, self.types)])
 
     def read(self, rows: Any) -> Any:
         """``rows i32[...] -> x [..., *example]``, in NumPy; rows beyond the store are clamped to it."""
         places = np.asarray(rows)
-        found = [_rows(parts, places.reshape(-1), self.pool) for parts in self.parts]
+        flat = places.reshape(-1)
+        found = [_rows(parts, dtype, flat, self.pool) for parts, dtype in zip(self.parts, self.types)]
         leaves = [leaf.reshape(*places.shape, *leaf.shape[1:]) for leaf in found]
         return jax.tree.unflatten(self.form, leaves)
 
@@ -67,16 +73,43 @@ class HostStore:
                 lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[: rows.size].reshape(*rows.shape, *leaf.shape[2:]),
                 found,
             )
-        forms = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct((*rows.shape, *leaf.shape[1:]), leaf.dtype), self.forms()
-        )
-        return jax.pure_callback(self.read, forms, rows, vmap_method="broadcast_all")
+        words = [
+            ((*rows.shape, *leaf.shape[1:], 2), jnp.uint32)
+            if leaf.dtype == np.float64
+            else ((*rows.shape, *leaf.shape[1:]), leaf.dtype)
+            for leaf in map(_form, self.parts, self.types)
+        ]
+        forms = [jax.ShapeDtypeStruct(*form) for form in words]
+        found = jax.pure_callback(self._words, forms, rows, vmap_method="broadcast_all")
+        leaves = [
+            jax.lax.bitcast_convert_type(leaf, dtype) if dtype == np.float64 else leaf
+            for leaf, dtype in zip(found, self.types)
+        ]
+        return jax.tree.unflatten(self.form, leaves)
 
-    def sample(self) -> list[bytes]:
-        """What a checkpoint knows the store by: shapes, types, and rows at even distances."""
+    def _words(self, rows: Any) -> list[np.ndarray]:
+        """The leaves, those of 64 bits as two words each: JAX rounds what a callback's thread gives it to 32 bits
+        where ``jax_enable_x64`` is set around the caller alone."""
+        leaves = jax.tree.leaves(self.read(rows))
+        return [a.reshape(*a.shape, 1).view(np.uint32) if a.dtype == np.float64 else a for a in leaves]
+
+    def fingerprint(self) -> bytes:
+        """What a checkpoint knows the store by: shapes, types and all examples. Of more than :data:`WHOLE` bytes
+        rows at even distances, and the size and the last change of each mapped file."""
+        known = hashlib.sha256(repr(self).encode())
         leaves = [leaf for parts in self.parts for leaf in parts]
-        some = [leaf[np.linspace(0, len(leaf) - 1, min(SAMPLED, len(leaf)), dtype=np.int64)] for leaf in leaves]
-        return [repr(self).encode(), *(np.ascontiguousarray(rows).tobytes() for rows in some)]
+        for leaf in leaves:
+            if sum(each.nbytes for each in leaves) <= WHOLE:
+                for piece in pieces(leaf):
+                    known.update(piece.tobytes())
+                continue
+            some = np.linspace(0, len(leaf) - 1, min(SAMPLED, len(leaf)), dtype=np.int64)
+            known.update(leaf[some].tobytes())
+            mapped = _mapped(leaf)
+            if mapped is not None and mapped.filename is not None:
+                file = os.stat(mapped.filename)
+                known.update(f"{file.st_size} {file.st_mtime_ns}".encode())
+        return known.digest()
 
 
 class Handed(NamedTuple):
@@ -96,7 +129,8 @@ def host_store(trees: Sequence[Any]) -> HostStore:
     for part in jax.tree.leaves(trees):
         # A client is a few pages: with what the system reads around each, rounds took 25 times as long.
         _advise(part, "MADV_RANDOM")
-    return HostStore(parts, form, ThreadPoolExecutor(THREADS, thread_name_prefix="fedjax_fair-rows"))
+    types = tuple(stored_type(first) for first, *_ in parts)
+    return HostStore(parts, form, types, ThreadPoolExecutor(THREADS, thread_name_prefix="fedjax_fair-rows"))
 
 
 def forms_of(x: Any) -> Any:
@@ -143,23 +177,29 @@ def release(array: np.ndarray) -> None:
 
 def _advise(array: np.ndarray, advice: str) -> None:
     """Tell the system how a mapped file is used; nothing for other arrays."""
-    base: Any = array
-    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
-        base = base.base
+    base = _mapped(array)
     # What was written to a copy on write ("c") is nowhere else.
-    if isinstance(base, np.memmap) and base.mode != "c" and hasattr(mmap, advice):
+    if base is not None and base.mode != "c" and hasattr(mmap, advice):
         mapped: Any = base._mmap  # type: ignore[attr-defined]
         if mapped is not None:
             mapped.madvise(getattr(mmap, advice))
 
 
-def _form(parts: Sequence[np.ndarray]) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((sum(map(len, parts)), *parts[0].shape[1:]), stored_type(parts[0]))
+def _mapped(array: np.ndarray) -> np.memmap | None:
+    """The mapped file that an array is of; None for other arrays."""
+    base: Any = array
+    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+        base = base.base
+    return base if isinstance(base, np.memmap) else None
 
 
-def _rows(parts: Sequence[np.ndarray], rows: np.ndarray, pool: ThreadPoolExecutor) -> np.ndarray:
+def _form(parts: Sequence[np.ndarray], dtype: np.dtype) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((sum(map(len, parts)), *parts[0].shape[1:]), dtype)
+
+
+def _rows(parts: Sequence[np.ndarray], dtype: np.dtype, rows: np.ndarray, pool: ThreadPoolExecutor) -> np.ndarray:
     """These rows of arrays that follow one another, in memory of their own."""
-    form = _form(parts)
+    form = _form(parts, dtype)
     found = np.empty((len(rows), *form.shape[1:]), form.dtype)
     rows = np.clip(rows, 0, form.shape[0] - 1)
     each = len(rows) if found.nbytes < ALONE else -(-len(rows) // THREADS)

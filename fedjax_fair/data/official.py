@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedjax_fair.data.host_store import opened
 from fedjax_fair.data.partition.dealing import Partition, apportion
 from fedjax_fair.data.partition.natural import Natural
 from fedjax_fair.data.split import Rows
@@ -26,7 +27,7 @@ def append_official(
     :func:`from_arrays`."""
     if not isinstance(test, (tuple, list)) or len(test) != 2:
         raise ValueError("test must be a pair (x_test, y_test)")
-    x_test, y_test = examples_of(test[0], "x_test"), check_labels(test[1], "y_test")
+    x_test, y_test = examples_of(opened(test[0], "x_test"), "x_test"), check_labels(test[1], "y_test")
     check_finite(x_test, len(y_test), "x_test", "y_test")
     like, like_test = (jax.tree.map(lambda a: (a.shape[1:], str(a.dtype)), tree) for tree in (x, x_test))
     if like != like_test:

@@ -15,7 +15,7 @@ from fedjax_fair.data.host_store import Handed, HostStore
 from fedjax_fair.engine.components import Components
 from fedjax_fair.engine.near import packed
 from fedjax_fair.engine.round import keys_of_round
-from fedjax_fair.engine.selection import select
+from fedjax_fair.engine.selection import Cohort, select
 from fedjax_fair.engine.signals import scored
 from fedjax_fair.numerics.model_size import is_small, is_tiny
 from fedjax_fair.numerics.xla_options import SMALL, TINY, compiled
@@ -49,33 +49,52 @@ def coming(
     if not _learns_nothing(parts, state, data):
         return None
 
-    def ids(state: SimState, data: FederatedData, rounds: int) -> Array:
-        def one(state: SimState, _: None) -> tuple[SimState, Array]:
-            keys = keys_of_round(state)
-            cohort = select(parts, state, data, keys.select, keys.present, keys.probe, keys.fault)
-            return state._replace(round=state.round + 1, selector=cohort.state), cohort.ids
+    found = _found(state)
 
-        return jax.lax.scan(one, state, length=rounds)[1]
+    def ids(known: SimState, data: FederatedData, rounds: int) -> Array:
+        def one(known: SimState, _: None) -> tuple[SimState, Array]:
+            # Of these the forms matter alone: a selector may ask for losses that do not decide on its cohort.
+            zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), found)
+            return known._replace(round=known.round + 1), _cohort(parts, known, zeros, data).ids
+
+        return jax.lax.scan(one, known, length=rounds)[1]
 
     return Coming(ids, parts.largest_cohort)
 
 
-def _learns_nothing(parts: Components, state: SimState, data: FederatedData) -> bool:
-    """Whether cohorts follow from the key, the round's number and the selector's own state alone."""
+def _found(state: SimState) -> tuple[Any, ...]:
+    """What rounds find out."""
+    return state.params, state.server, state.aggregator, state.memory
 
-    def chosen(found: Any, known: SimState) -> Any:
-        state = known._replace(params=found[0], server=found[1], aggregator=found[2], memory=found[3])
-        keys = keys_of_round(state)
-        cohort = select(parts, state, data, keys.select, keys.present, keys.probe, keys.fault)
+
+def _known(state: SimState) -> SimState:
+    """The rest: the round's number, the key, and the selector's own state."""
+    return state._replace(params=(), server=(), aggregator=(), memory=())
+
+
+def _cohort(parts: Components, known: SimState, found: tuple[Any, ...], data: FederatedData) -> Cohort:
+    params, server, aggregator, memory = found
+    state = known._replace(params=params, server=server, aggregator=aggregator, memory=memory)
+    keys = keys_of_round(state)
+    return select(parts, state, data, keys.select, keys.present, keys.probe, keys.fault)
+
+
+def _learns_nothing(parts: Components, state: SimState, data: FederatedData) -> bool:
+    """Whether cohorts follow from the key, the round's number and a state of the selector that never moves."""
+
+    def chosen(found: tuple[Any, ...], known: SimState) -> Any:
+        cohort = _cohort(parts, known, found, data)
         return cohort.ids, cohort.state
 
-    found = (state.params, state.server, state.aggregator, state.memory)
-    program = jax.make_jaxpr(chosen)(found, state._replace(params=(), server=(), aggregator=(), memory=()))
-    if any(used_inputs(program.jaxpr)[: len(jax.tree.leaves(found))]):
+    program = jax.make_jaxpr(chosen)(_found(state), _known(state)).jaxpr
+    if any(used_inputs(program)[: len(jax.tree.leaves(_found(state)))]):
         return False
+    own = len(jax.tree.leaves(state.selector))
+    if list(program.outvars[1:]) != list(program.invars[len(program.invars) - own :]):
+        return False  # selecting moves it, as where it is whose turn it is
     report = jax.eval_shape(lambda p: toy_report(parts.selector.cohort, p, parts.memory), state.params)
     seen = jax.make_jaxpr(parts.selector.observe)(state.selector, report).jaxpr
-    return list(seen.outvars) == list(seen.invars[: len(jax.tree.leaves(state.selector))])  # it stays as it is
+    return list(seen.outvars) == list(seen.invars[:own])  # nor does the feedback
 
 
 def is_known(sim: Simulation) -> bool:
@@ -131,12 +150,14 @@ def play(sim: Simulation, state: SimState, evaluations: int, every: int) -> tupl
     each = sum(np.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in jax.tree.leaves(store.forms()))
     plan = list(stretches(every, evaluations, max(1, int(BYTES // max(1, known.capacity * each)))))
     # What selects is copied: the rounds take the state apart.
-    first = jax.tree.map(jnp.copy, state._replace(params=(), server=(), aggregator=(), memory=()))
+    first = jax.tree.map(jnp.copy, _known(state))
+    wide = bool(jax.config.jax_enable_x64)
 
     def fetched(begun: int, rounds: int) -> tuple[Array, Any]:
-        now = first._replace(round=first.round + begun)
-        ids, rows = _places(now, data, known, rounds)
-        return ids, jax.device_put(store.read(np.asarray(rows)))
+        with jax.enable_x64(wide):  # a thread does not know how JAX is set around its caller
+            now = first._replace(round=first.round + begun)
+            ids, rows = _places(now, data, known, rounds)
+            return ids, jax.device_put(store.read(np.asarray(rows)))
 
     begins = np.cumsum([0, *(rounds for rounds, _ in plan)])
     infos: list[Any] = []

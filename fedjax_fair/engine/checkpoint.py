@@ -181,7 +181,7 @@ def program_of(sim: Simulation) -> str:
 
 
 def _bytes_of_data(data: Any) -> list[bytes]:
-    return [*bytes_of(data), *(data.x.sample() if isinstance(data.x, HostStore) else ())]
+    return [*bytes_of(data), *([data.x.fingerprint()] if isinstance(data.x, HostStore) else [])]
 
 
 def pack(tree: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The example store off the device: what is read, from where, and how little memory it takes."""
 
+import os
 import pickle
 import subprocess
 import sys
@@ -57,7 +58,8 @@ def test_the_path_of_an_array_is_mapped(tmp_path):
     x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
     for store in ("host", "device"):
-        np.testing.assert_array_equal(of(tmp_path / "x.npy", store).take(np.arange(20))[0], x)
+        data = of(tmp_path / "x.npy", store, test=(tmp_path / "x.npy", Y), test_client_id=OWNER)
+        np.testing.assert_array_equal(data.take(np.arange(40))[0], np.concatenate([x, x]))
     with pytest.raises(ValueError, match=r"x must be an array.*the path of a file .npy, got 'x.csv'"):
         of("x.csv")
     (tmp_path / "bad.npy").write_bytes(b"nothing")
@@ -81,6 +83,21 @@ def test_what_was_written_to_a_copy_on_write_stays(tmp_path):
     x = np.load(tmp_path / "x.npy", mmap_mode="c")
     x[:] = 7
     assert (np.asarray(of(x).take(np.arange(20))[0]) == 7).all()
+
+
+def test_a_store_is_known_by_all_its_examples_and_a_large_one_by_its_file_too(tmp_path, monkeypatch):
+    x = np.zeros((20, 3), np.float32)
+    changed = x.copy()
+    changed[1] = 1
+    monkeypatch.setattr(host_store, "SAMPLED", 2)
+    assert of(x).x.fingerprint() == of(x.copy()).x.fingerprint() != of(changed).x.fingerprint()
+    monkeypatch.setattr(host_store, "WHOLE", 100)
+    assert of(x).x.fingerprint() == of(changed).x.fingerprint()  # the first row and the last
+    np.save(tmp_path / "x.npy", x)
+    before = of(tmp_path / "x.npy").x.fingerprint()
+    assert before == of(tmp_path / "x.npy").x.fingerprint()
+    os.utime(tmp_path / "x.npy", ns=(0, 0))
+    assert before != of(tmp_path / "x.npy").x.fingerprint()
 
 
 def test_bad_numbers_are_found_and_another_place_is_refused():
