@@ -77,6 +77,8 @@ def set_up(
     from fedjax_fair.cli.plan import prepare, prepare_sweep
     from fedjax_fair.engine.processes import told_by_first
 
+    if several.is_shared(experiment):
+        several.check_same(experiment, rules, going_on)
     plan: Any
     if command == "sweep":
         plan = prepare_sweep(experiment, experiment.aggregator, experiment.grid)

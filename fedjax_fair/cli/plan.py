@@ -14,6 +14,7 @@ from fedjax_fair.cli.experiment import Experiment
 from fedjax_fair.cli.judging import check_judging, loss_of, metrics_of
 from fedjax_fair.cli.own_parts import check_model, own_data, own_model
 from fedjax_fair.cli.rule_syntax import Entry, parse_axis, parse_rule
+from fedjax_fair.cli.several import made_by_all
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.devices import as_mesh
 from fedjax_fair.engine.grid import extremes
@@ -81,9 +82,15 @@ def prepare(experiment: Experiment, rules: tuple[str, ...]) -> Plan:
     doubles = [rule for rule in rules if rules.count(rule) > 1]
     if doubles:
         raise ValueError(f"algorithms names {doubles[0]!r} twice")
-    entries = {text: parse_rule(text) for text in rules}
-    ground = lay_ground(experiment, list(entries.values()))
-    simulations = {text: simulate(ground, experiment, entry) for text, entry in entries.items()}
+
+    def lay() -> tuple[dict[str, Entry], Ground]:
+        entries = {text: parse_rule(text) for text in rules}
+        return entries, lay_ground(experiment, list(entries.values()))
+
+    entries, ground = made_by_all(experiment, lay)  # a simulation puts its data on the devices of all
+    simulations = made_by_all(
+        experiment, lambda: {text: simulate(ground, experiment, entry) for text, entry in entries.items()}
+    )
     return Plan(ground, cohort_of(experiment, ground.data), simulations)
 
 

@@ -50,22 +50,32 @@ def writes(tree: Any) -> bool:
 
 
 def told_by_first(say: Callable[[], Any]) -> Any:
-    """What ``say()`` returns in the first process, in all of them; a ValueError of it is raised in all of them."""
+    """What ``say()`` returns in the first process, in all of them.
+
+    Raises:
+      ValueError: of ``say``, in all of them; any other error is raised in the first, and told by the others.
+    """
     from jax.experimental.multihost_utils import broadcast_one_to_all
 
     first = jax.process_index() == 0
     found: tuple[Any, ValueError | None] = (None, None)
+    own: Exception | None = None
     if first:
         try:
             found = (say(), None)
         except ValueError as raised:
             found = (None, raised)
+        except Exception as raised:  # of any class, which the others may be unable to make again
+            own = raised
+            found = (None, ValueError(f"process 0 failed with {type(raised).__name__}: {raised}"))
     words = np.frombuffer(pickle.dumps(found), np.uint8)
     millions, rest = broadcast_one_to_all(np.array(divmod(words.size, 2**20), np.int32))  # JAX has no i64
     size = int(millions) * 2**20 + int(rest)
     words = words if first else np.zeros(size, np.uint8)
     pieces = [broadcast_one_to_all(words[i : i + PIECE]) for i in range(0, size, PIECE)]
     answer, error = pickle.loads(np.concatenate(pieces).tobytes())
+    if own is not None:
+        raise own
     if error is not None:
         raise error
     return answer
@@ -114,10 +124,13 @@ def watched(data: Any, kept: Path | None) -> Iterator[None]:
     except Exception as error:
         if re.match("[A-Z_]+: ", str(error)):  # a status of XLA, which is a JaxRuntimeError or a ValueError
             broken.set()
-            time.sleep(LOST + SOON)  # where a process is gone, this one ends here
+            if not str(error).startswith("RESOURCE_EXHAUSTED"):  # which is this process's own
+                time.sleep(LOST + SOON)  # where a process is gone, this one ends here
         raise
     finally:
         over.set()
+        if me:
+            threads[0].join(SOON)  # a sign of life that comes late would stand in place of the last word
         client.key_value_set(_word(place) if me == 0 else _sign(place, me), last, allow_overwrite=True)
         for thread in threads if last == OVER else ():
             thread.join()
@@ -135,7 +148,8 @@ def _beat(client: Any, place: str, me: int, over: threading.Event) -> None:
     """Give signs of life."""
     beats = 0
     while not over.is_set():
-        client.key_value_set(_sign(place, me), str(beats), allow_overwrite=True)
+        with contextlib.suppress(jax.errors.JaxRuntimeError):  # the next one may be heard
+            client.key_value_set(_sign(place, me), str(beats), allow_overwrite=True)
         beats += 1
         over.wait(BEAT)
 
@@ -147,14 +161,18 @@ def _look(
     seen: dict[str, str] = {}
     silent = dict.fromkeys(range(1, count), 0)  # looks, not seconds: this process may have been held up itself
     while not over.wait(BEAT):
-        now = dict(client.key_value_dir_get(f"{place}/signs/"))
+        try:
+            now = dict(client.key_value_dir_get(f"{place}/signs/"))
+        except jax.errors.JaxRuntimeError:  # nobody's silence: the next look may be answered
+            continue
         for process in silent:
             sign = now.get(_sign(place, process))
             quiet = sign == seen.get(_sign(place, process)) and sign != OVER
             silent[process] = silent[process] + 1 if quiet else 0
             patience = SOON if sign == LEFT or broken.is_set() else LOST
             if silent[process] * BEAT >= patience and not over.is_set():
-                client.key_value_set(_word(place), str(process))
+                with contextlib.suppress(jax.errors.JaxRuntimeError):  # this one ends in any case
+                    client.key_value_set(_word(place), str(process))
                 time.sleep(1)  # for the others to hear it
                 end(process)
         seen = now

@@ -14,7 +14,7 @@ from fedjax_fair.engine import checkpoint as checkpoints
 from fedjax_fair.engine.devices import as_mesh, replicate
 from fedjax_fair.engine.history import History, after, join, told
 from fedjax_fair.engine.keeping import check_keeping, keeper_of_run
-from fedjax_fair.engine.processes import in_any, watched, writes
+from fedjax_fair.engine.processes import in_any, processes_of, watched, writes
 from fedjax_fair.engine.progress import asked_to_stop, bar
 from fedjax_fair.engine.signals import scored
 from fedjax_fair.engine.start import own_state
@@ -109,7 +109,8 @@ def run(
       The final state, and the :class:`History` of these rounds.
 
     Raises:
-      ValueError: a count below 1, or neither or both of ``key`` and ``state``.
+      ValueError: a count below 1, neither or both of ``key`` and ``state``, or the devices of some of several
+        processes.
       CheckpointError: a ValueError; the checkpoint is of another run or version, which the sentence names, or it
         cannot be written or read.
 
@@ -185,6 +186,8 @@ def _check_start(sim: Any, key: Any, state: Any, on_chunk: Any) -> None:
         raise ValueError(f"sim must be an ff.simulation(...), got {type(sim).__name__}")
     if on_chunk is not None and not callable(on_chunk):
         raise ValueError(f"on_chunk must be a function of the state and the history, got {on_chunk!r}")
+    if 1 < (some := len(processes_of(sim.data))) < (count := jax.process_count()):  # the others would not hear
+        raise ValueError(f"devices must be of one process or of all {count}, got those of {some}")
     if sim.check is not None:
         sim.check(sim.data)
 

@@ -270,15 +270,26 @@ def start_two(folder, life):
     return started, logs
 
 
+def ended(*processes):
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
 def test_two_processes_are_as_good_as_one_though_one_of_them_is_killed(tmp_path):
     """The other one ends, in a sentence; two others go on bit for bit, and one alone to rounding."""
     folder = tmp_path / "kept"
     (stays, dies), logs = start_two(folder, "first")
-    while not list(folder.glob("[0-9]*")) and stays.poll() is None:
-        time.sleep(0.02)
-    dies.kill()
-    dies.wait()
-    assert stays.wait(60) == 75, logs[0].read_text()[-2000:]
+    try:
+        deadline = time.monotonic() + 300
+        while not list(folder.glob("[0-9]*")) and stays.poll() is None:
+            assert time.monotonic() < deadline, logs[0].read_text()[-2000:]
+            time.sleep(0.02)
+        dies.kill()
+        dies.wait()
+        assert stays.wait(60) == 75, logs[0].read_text()[-2000:]
+    finally:
+        ended(stays, dies)
     assert re.search(
         rf"process 1 of the 2 that share this run \(0 to 1\) is gone, so this one ends; .* goes on from {folder}",
         logs[0].read_text(),
@@ -287,12 +298,15 @@ def test_two_processes_are_as_good_as_one_though_one_of_them_is_killed(tmp_path)
     with pytest.raises(CheckpointError, match="is of another run: the simulation is not the same"):
         kept(1, tmp_path / "copy", "fedavg")
     processes, logs = start_two(folder, "second")
-    with toy.rounds_played() as played:
-        mine = kept(1, tmp_path / "copy")
-    assert 0 < sum(played) < 40
-    for one, other in zip(mine, kept(1), strict=True):
-        assert_allclose(one, other, rtol=1e-6, atol=1e-6)
-    codes = [process.wait(300) for process in processes]
+    try:
+        with toy.rounds_played() as played:
+            mine = kept(1, tmp_path / "copy")
+        assert 0 < sum(played) < 40
+        for one, other in zip(mine, kept(1), strict=True):
+            assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+        codes = [process.wait(300) for process in processes]
+    finally:
+        ended(*processes)
     assert codes == [0, 0], logs[0].read_text()[-2000:]
     agree(tmp_path / "kept.npz", some_results(1), cases=2)
 
