@@ -151,7 +151,7 @@ def play(sim: Simulation, state: SimState, evaluations: int, every: int) -> tupl
     plan = list(stretches(every, evaluations, max(1, int(BYTES // max(1, known.capacity * each)))))
     # What selects is copied: the rounds take the state apart.
     first = jax.tree.map(jnp.copy, _known(state))
-    wide = bool(jax.config.jax_enable_x64)
+    wide = jnp.result_type(float) == np.float64
 
     def fetched(begun: int, rounds: int) -> tuple[Array, Any]:
         with jax.enable_x64(wide):  # a thread does not know how JAX is set around its caller

@@ -8,7 +8,7 @@ import sys
 
 from fedjax_fair.cli.several import alone_again
 
-SMALL = "run --dataset synthetic --clients 4 --cohort 4 --algorithms fedavg --rounds 2 --quiet"
+SMALL = "run --dataset synthetic --clients 4 --cohort 4 --rounds 2 --quiet"
 
 
 def ends_of_two(folder, *flags):
