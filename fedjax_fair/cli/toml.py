@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from fedjax_fair.checks import check_choice
+from fedjax_fair.results.save import FROM_PYTHON
 
 T = TypeVar("T")
 
@@ -26,6 +27,8 @@ def load_toml(path: Path, default: T) -> T:
         raise ValueError(f"config {path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"config {path} is not valid TOML: {error}") from error
+    if path.read_text().startswith(FROM_PYTHON):
+        raise ValueError(f"config {path} was written by ff.save, from Python: it does not hold all of the run")
     for command, own in (("sweep", "grid"), ("run", "aggregator"), ("compare", "algorithms")):
         if own in table and not hasattr(default, own):
             raise ValueError(f"config {path} sets {own}: it is one for fedjax-fair {command}")

@@ -58,7 +58,7 @@ def save(
     if not isinstance(settings, Mapping | None):
         raise ValueError(f"settings must map names to values, got {type(settings).__name__}")
     given = {"evaluate": next(iter(first.scores)), **(settings or {})}
-    config = _as_toml(given)
+    config = FROM_PYTHON + _as_toml(given)
     place = claim_folder(Path(folder), overwrite, name="folder", how="overwrite=True")
     who = found.clients if found is not None else None if clients is None else np.asarray(clients)
     sizes = sorted({history.ids.shape[1] for histories in listed.values() for history in histories})
@@ -69,6 +69,10 @@ def save(
     if plots:
         write_plots(place, listed, who)
     return place
+
+
+FROM_PYTHON = "# What ff.save was given. No command can repeat the run from it.\n"
+"""By which the command line knows such a file."""
 
 
 def _as_toml(settings: Mapping[str, Any]) -> str:

@@ -198,3 +198,11 @@ def test_wrong_calls_say_so_in_one_sentence(wrong, history, tmp_path):
     with pytest.raises(ValueError, match=sentence):
         call(history, tmp_path / "out")
     assert wrong == "earlier results" or not (tmp_path / "out").exists()
+
+
+def test_the_command_line_refuses_what_only_python_knows(history, tmp_path, capsys):
+    """It would compare other rules on other data."""
+    ff.save(tmp_path / "found", {"fedavg": history})
+    with pytest.raises(SystemExit):
+        main(["compare", str(tmp_path / "found" / "config.toml"), "--out", str(tmp_path / "again")])
+    assert "was written by ff.save, from Python: it does not hold all of the run" in capsys.readouterr().err
