@@ -82,8 +82,9 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
     known = list(choices)
     if value in known:
         return value
-    near = difflib.get_close_matches(str(value), known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    folded = {choice.casefold(): choice for choice in known}
+    near = difflib.get_close_matches(str(value).casefold(), folded, n=1)
+    hint = f"; did you mean {folded[near[0]]!r}?" if near else ""
     raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}{hint}")
 
 

@@ -85,6 +85,7 @@ WRONG = {
     ),
     "everybody lies": (["--liars", "1"], "liars must leave an honest client to judge by, got 1.0"),
     "share of liars": (["--liars", "1.5"], r"liars must be in \[0, 1\], got 1.5"),
+    "capitals": (["--metric", "AUROC"], "metric must be .*did you mean 'auroc'"),
     "unknown defence": (["--defence", "medain"], "defence must be one of .*did you mean 'median'"),
     "a defence without its number": (
         ["--defence", "clip_updates"],
