@@ -97,7 +97,7 @@ def claim_folders(experiment: Any, rules: tuple[str, ...], going_on: bool, comma
     """The folder of the results, with the configuration in it and in the checkpoints' folder."""
     from fedjax_fair.cli.experiment import source_of
     from fedjax_fair.cli.toml import dump_toml
-    from fedjax_fair.cli.unused import without_effect
+    from fedjax_fair.cli.unused import needless, without_effect
     from fedjax_fair.engine.files import to_json, write_atomically
     from fedjax_fair.results.folder import claim_folder, new_folder
 
@@ -128,9 +128,10 @@ def claim_folders(experiment: Any, rules: tuple[str, ...], going_on: bool, comma
         checkpoint=None,
         cohort=cohort,
     )
-    write_atomically(folder / "config.toml", dump_toml(dataclasses.replace(kept, checkpoint_every=None)))
+    left = needless(experiment, rules)
+    write_atomically(folder / "config.toml", dump_toml(dataclasses.replace(kept, checkpoint_every=None), left))
     if keep is not None and not going_on:
-        write_atomically(keep / "config.toml", dump_toml(kept))
+        write_atomically(keep / "config.toml", dump_toml(kept, left))
         write_atomically(keep / RESUME, to_json({"command": command, "out": str(folder.absolute())}))
     return folder
 

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import tomllib
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -103,8 +103,8 @@ def from_words(words: list[str], kind: Any, name: str) -> Any:
     return convert(words[0], kind, name)
 
 
-def dump_toml(experiment: Any) -> str:
-    """The settings as TOML; None, which TOML lacks, is left out and means the default."""
+def dump_toml(experiment: Any, without: Collection[str] = ()) -> str:
+    """The settings as TOML, but those ``without``; None, which TOML lacks, is left out and means the default."""
     import tomli_w
 
     def plain(value: Any) -> Any:
@@ -114,4 +114,5 @@ def dump_toml(experiment: Any) -> str:
             return [plain(v) for v in value]
         return str(value) if isinstance(value, Path) else value
 
-    return tomli_w.dumps(plain(dataclasses.asdict(experiment)))
+    kept = {name: value for name, value in dataclasses.asdict(experiment).items() if name not in without}
+    return tomli_w.dumps(plain(kept))

@@ -1,4 +1,4 @@
-"""Settings that were given and have no effect."""
+"""Settings that have no effect: those that were given, and those that a configuration need not hold."""
 
 import dataclasses
 from collections.abc import Collection
@@ -15,20 +15,13 @@ def without_effect(
     experiment: Experiment, rules: tuple[str, ...], points: Collection[str] = ()
 ) -> list[tuple[str, str]]:
     """Settings that differ from their defaults but are not used, each with the reason; ``points`` varies some."""
-    natural = experiment.data is not None or experiment.dataset in PUBLISHED
     entries = [parse_rule(rule) for rule in rules]
-    used = {entry.rule for entry in entries} | {
-        entry.selector or parse(experiment.selector, "selector")[0] for entry in entries
-    }
-    images = experiment.dataset in IMAGES and not natural
-    used |= {experiment.objective} | (set() if natural else {experiment.dataset})
-    used |= {experiment.partition} if images else set()
-    used |= set(registry.MODELS) if experiment.model == "auto" else {experiment.model}
+    natural, images = _of_clients(experiment)
     default, found = type(experiment)(), []
-    for group in (field.name for field in dataclasses.fields(experiment) if field.name in factories()):
+    for group in _groups_without_use(experiment, rules):
         before = dataclasses.asdict(getattr(default, group))
         for name, value in settings_for(experiment, group).items():
-            if group not in used and value != before[name]:
+            if value != before[name]:
                 found.append((f"{group}.{name}", f"this run has no {group}"))
     for point in points:
         group = "" if point in SWEPT else entries[0].rule
@@ -44,3 +37,30 @@ def without_effect(
     if natural and experiment.clients != default.clients:
         found.append(("clients", f"{source_of(experiment)} has clients of its own"))
     return found
+
+
+def needless(experiment: Experiment, rules: tuple[str, ...]) -> set[str]:
+    """Settings and groups of them that say nothing of this run, and are as by default."""
+    default, names = type(experiment)(), {*_groups_without_use(experiment, rules)}
+    if _of_clients(experiment)[0]:
+        names |= {"partition", "clients"} | ({"dataset"} if experiment.data is not None else set())
+    return {name for name in names if getattr(experiment, name) == getattr(default, name)}
+
+
+def _of_clients(experiment: Experiment) -> tuple[bool, bool]:
+    """Whether the data have clients of their own, and whether they are images to be dealt."""
+    natural = experiment.data is not None or experiment.dataset in PUBLISHED
+    return natural, experiment.dataset in IMAGES and not natural
+
+
+def _groups_without_use(experiment: Experiment, rules: tuple[str, ...]) -> list[str]:
+    """Rules, selectors, models and the like, with settings, that this run has none of."""
+    entries, (natural, images) = [parse_rule(rule) for rule in rules], _of_clients(experiment)
+    used = {entry.rule for entry in entries} | {
+        entry.selector or parse(experiment.selector, "selector")[0] for entry in entries
+    }
+    used |= {experiment.objective} | (set() if natural else {experiment.dataset})
+    used |= {experiment.partition} if images else set()
+    used |= set(registry.MODELS) if experiment.model == "auto" else {experiment.model}
+    fields = (field.name for field in dataclasses.fields(experiment))
+    return [group for group in fields if group in factories() and group not in used]

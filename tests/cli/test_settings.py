@@ -14,6 +14,7 @@ from fedjax_fair import registry
 from fedjax_fair.cli.experiment import argument_help, experiment_class, factories, settings_class
 from fedjax_fair.cli.plan import parse_rule
 from fedjax_fair.cli.toml import dump_toml, load_toml
+from fedjax_fair.cli.unused import needless
 
 Compare = experiment_class("Compare", [("algorithms", tuple[str, ...], ("fedavg",))], "A comparison.")
 
@@ -153,3 +154,12 @@ def test_rules_with_settings():
             parse_rule(broken)
     with pytest.raises(ValueError, match="algorithms takes rule@selector"):
         parse_rule("afl@")
+
+
+def test_a_configuration_does_not_tell_of_what_the_run_had_none_of():
+    """A table of eight hospitals is no Synthetic(1, 1) in shards of 30 clients."""
+    own, synthetic = Compare(data="hospitals.csv"), Compare()
+    assert needless(own, ("fedavg",)) >= {"dataset", "partition", "clients", "synthetic", "afl", "pow_d"}
+    assert not needless(own, ("fedavg",)) & {"fedavg", "data", "lr"}
+    assert not needless(synthetic, ("fedavg", "afl")) & {"dataset", "clients", "synthetic", "afl"}
+    assert "clients" not in needless(Compare(data="hospitals.csv", clients=5), ("fedavg",))  # it was given
