@@ -60,7 +60,7 @@ def coefficients_by_rule(
     for ax, (name, history) in zip(drawn, histories.items()):
         clients = _count(history, n_clients)
         size = np.abs(history.coef).sum(1, keepdims=True) / np.maximum(history.active.sum(1, keepdims=True), 1)
-        multiple = np.divide(history.coef, size, out=np.zeros_like(history.coef), where=size > 0)
+        multiple = np.divide(history.coef, size, out=np.zeros(history.coef.shape), where=size > 0)
         shown = _over_rounds(history, multiple, n_clients, bins)
         extent = (0, len(history.ids), clients - 0.5, -0.5)
         scale = {"cmap": "cividis", "norm": LogNorm(0.25, 4, clip=True)}

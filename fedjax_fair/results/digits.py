@@ -26,7 +26,7 @@ def spread(values: np.ndarray, digits: int, form: str = "f") -> str:
         return "–"
     numbers = [values.mean()] if len(values) == 1 else [values.mean(), values.std(ddof=1)]
     largest = np.abs(numbers).max()
-    if form == "g" and 1e-4 <= largest < 1e6:  # both to the same place after the point
+    if form == "g" and len(numbers) > 1 and 1e-4 <= largest < 1e6:  # both to the same place after the point
         digits, form = max(digits - 1 - math.floor(math.log10(largest)), 0), "f"
     shown = [f"{number:.{digits}{form}}" for number in numbers]
     fractions = digits >= 3 and largest < 1
