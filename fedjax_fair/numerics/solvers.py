@@ -80,12 +80,7 @@ def bisect(beyond: Callable[[Array], Array], inside: Array, outside: Array, step
 
 
 def project_simplex(y: Array, where: Array, radius: Array | float = 1.0) -> Array:
-    """Euclidean projection onto ``{p >= 0, sum p = radius}`` over ``where``: ``p = max(y - theta, 0)``."""
-    return _project_simplex(y, jnp.asarray(-radius, y.dtype), where, radius)[0]
-
-
-def _project_simplex(y: Array, near: Array, where: Array, radius: Array | float = 1.0) -> tuple[Array, Array]:
-    """The same, and its theta below the largest of y; ``near`` is where that is looked for first.
+    """Euclidean projection onto ``{p >= 0, sum p = radius}`` over ``where``: ``p = max(y - theta, 0)``.
 
     The sum of p is convex in theta and made of straight pieces, so that Newton's method passes theta at most once,
     and then comes to it from below, one piece or more a step.
@@ -104,9 +99,9 @@ def _project_simplex(y: Array, near: Array, where: Array, radius: Array | float 
         going = (jnp.abs(excess) > 4 * rounding.eps * radius) & (onwards != theta)  # NaN: not
         return k + 1, ~going, jnp.where(going, onwards, theta)
 
-    begun = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), jnp.clip(near, -radius, 0))
+    begun = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), jnp.asarray(-radius, y.dtype))
     theta = jax.lax.while_loop(goes_on, improve, begun)[2]
-    return jnp.where(where, jnp.maximum(y - theta, 0), 0), theta
+    return jnp.where(where, jnp.maximum(y - theta, 0), 0)
 
 
 def project_box_simplex(y: Array, low: Array, high: Array, where: Array, radius: Array | float = 1.0) -> Array:
@@ -144,18 +139,14 @@ def project_box_simplex(y: Array, low: Array, high: Array, where: Array, radius:
 
 def qp_simplex(hessian: Array, linear: Array, start: Array, where: Array, iterations: int = 300) -> Array:
     r"""Minimise :math:`\tfrac12 p^\top Q p + c^\top p` over the simplex on ``where``; Q f[M, M] is PSD."""
-    return _fista(hessian, linear, start, where, lambda y, near: _project_simplex(y, near, where), iterations)
+    return _fista(hessian, linear, start, where, lambda y: project_simplex(y, where), iterations)
 
 
 def qp_box_simplex(
     hessian: Array, linear: Array, start: Array, low: Array, high: Array, where: Array, iterations: int = 300
 ) -> Array:
     """The same with ``low <= p <= high`` besides; feasible iff ``sum low <= 1 <= sum high`` over ``where``."""
-
-    def project(y: Array, near: Array) -> tuple[Array, Array]:
-        return project_box_simplex(y, low, high, where), near
-
-    return _fista(hessian, linear, start, where, project, iterations)
+    return _fista(hessian, linear, start, where, lambda y: project_box_simplex(y, low, high, where), iterations)
 
 
 class Descent(NamedTuple):
@@ -166,16 +157,10 @@ class Descent(NamedTuple):
     p: Array
     ahead: Array  # where the next gradient is taken
     t: Array  # f[], the momentum's
-    near: Array  # f[], where the projection found its theta
 
 
 def _fista(
-    hessian: Array,
-    linear: Array,
-    start: Array,
-    where: Array,
-    project: Callable[[Array, Array], tuple[Array, Array]],
-    iterations: int,
+    hessian: Array, linear: Array, start: Array, where: Array, project: Callable[[Array], Array], iterations: int
 ) -> Array:
     """Accelerated projected gradient whose step is 1 / a bound on the curvature of Q without its common part.
 
@@ -199,17 +184,16 @@ def _fista(
         return (now.k < iterations) & ~now.still
 
     def improve(now: Descent) -> Descent:
-        better, near = project(now.ahead - step * (hessian @ now.ahead + linear), now.near)
+        better = project(now.ahead - step * (hessian @ now.ahead + linear))
         uphill = ((now.ahead - better) * (better - now.p)).sum() > 0
         t = jnp.where(uphill, 1, now.t)
         t_next = (1 + jnp.sqrt(1 + 4 * t * t)) / 2
         moved = jnp.maximum(jnp.abs(better - now.p), jnp.abs(better - now.ahead)).max()
         still = moved <= STILL * jnp.finfo(better.dtype).eps * better.max()
-        return Descent(now.k + 1, still, better, better + (t - 1) / t_next * (better - now.p), t_next, near)
+        return Descent(now.k + 1, still, better, better + (t - 1) / t_next * (better - now.p), t_next)
 
-    one = jnp.ones((), start.dtype)
-    start, near = project(start, -one)
-    begun = Descent(jnp.zeros((), jnp.int32), jnp.zeros((), bool), start, start, one, near)
+    start = project(start)
+    begun = Descent(jnp.zeros((), jnp.int32), jnp.zeros((), bool), start, start, jnp.ones((), start.dtype))
     return jax.lax.while_loop(goes_on, improve, begun).p
 
 
