@@ -9,6 +9,7 @@ the signals, are called right after one another, so that a slow minute does not 
 import dataclasses
 import statistics
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,13 +19,13 @@ from jax import Array
 
 import fedjax_fair as ff
 from benchmarks.speed import common, ours, workloads
+from fedjax_fair.numerics.batch_sum import over_clients
 from fedjax_fair.registry import AGGREGATORS, make_rule
 from fedjax_fair.types import as_method
 
 FREE = ("n",)  # there anyway
-KEPT = {"updates": "train_loss", "message": "train_loss"}
-"""What stands for updates and messages: updates are kept where anything of training is read; to read them, and to
-make messages, is the rule's."""
+KEPT = {"message": "train_loss"}
+"""What stands for messages: updates are kept where anything of training is read; to make messages is the rule's."""
 SIZES = {
     "lr": workloads.WORKLOADS["lr-synthetic"]._replace(
         name="lr-100",
@@ -68,17 +69,22 @@ class Options:
     """Few rounds: to see that it runs."""
 
 
-def forced(signals: tuple[str, ...]) -> ff.Aggregator:
-    """Uniform FedAvg that reads ``signals`` and adds nothing of them."""
+def forced(signals: tuple[str, ...]) -> ff.Method:
+    """Uniform FedAvg that reads ``signals`` and adds nothing of them; updates in the server's step, once."""
+    coefficients = tuple(signal for signal in signals if signal != "updates")
 
     def init(sizes: Array, key: Array | None = None) -> Array:
         return jnp.zeros((), sizes.dtype)
 
     def weigh(zero: Array, report: ff.Report, key: Array) -> tuple[Array, Array]:
-        seen = sum((jnp.nan_to_num(getattr(report, name)).sum() for name in signals), jnp.zeros(()))
+        seen = sum((jnp.nan_to_num(getattr(report, name)).sum() for name in coefficients), jnp.zeros(()))
         return report.active / jnp.maximum(report.active.sum(), 1) + zero * seen, zero
 
-    return ff.Aggregator(init, weigh)
+    def update(g: Any, zero: Array, params: Any = None, *, report: ff.Report, **_: object) -> tuple[Any, Array]:
+        return jax.tree.map(lambda old, u: old + zero * over_clients(u), g, report.updates), zero
+
+    read = optax.GradientTransformationExtraArgs(lambda params: jnp.zeros(()), update)
+    return ff.Method(ff.Aggregator(init, weigh), transform=(lambda n, m: read) if "updates" in signals else None)
 
 
 def federation(work: workloads.Workload) -> ff.FederatedData:
@@ -126,7 +132,7 @@ def main() -> None:
     for name, rule in rules.items():
         for key in (beside[name], plain[name]):
             if key not in sims:
-                sims[key] = simulate(ff.Method(forced(key[2]), local=rule.local if key[1] else None))
+                sims[key] = simulate(forced(key[2])._replace(local=rule.local if key[1] else None))
     programs = {key: common.rounds_of(sim, rounds) for key, sim in sims.items()}
     starts = {key: sim.init(jax.random.key(0)) for key, sim in sims.items()}
     rows, numbers = [], []
@@ -153,8 +159,8 @@ def main() -> None:
         f"{work.title}, a part of each client's data kept for validation. For each rule {repeats} calls of "
         f"{rounds} rounds of three programs in turn; medians, also of differences. FedAvg here is uniform, with "
         "the rule's own local work (FedSGD's is one full batch; what clients that remember do more is the rule's "
-        "own). Signals: FedAvg that is forced to compute what "
-        "the rule reads (updates are kept, not read), less FedAvg. Rule itself: the rule less that; small "
+        "own). Signals: FedAvg that is forced to compute what the rule reads (updates are checked and read once; "
+        "messages are the rule's), less FedAvg. Rule itself: the rule less that; small "
         "differences of either sign are noise."
     )
     out = common.folder(options.out, quick=options.quick)

@@ -11,7 +11,6 @@ from jax import Array
 from fedjax_fair.aggregators.fedavg import fedavg
 from fedjax_fair.aggregators.room import check_room
 from fedjax_fair.checks import check_range
-from fedjax_fair.numerics.batch_sum import over_clients
 from fedjax_fair.numerics.solvers import normalize, scatter
 from fedjax_fair.types import Method, Params, Report, Transform
 
@@ -101,9 +100,9 @@ def consistent(n_clients: int, cohort: int, threshold: Array | float, beta: Arra
         a = normalize(weight, seen)
 
         def average(moves: Array, mask: Array) -> Array:
-            counted = jnp.where(mask, _along(a, moves).astype(moves.dtype), 0)
-            whole = over_clients(counted)
-            return over_clients(counted * moves) / jnp.where(whole > 0, whole, 1)
+            share = a.astype(moves.dtype)
+            whole = jnp.tensordot(share, mask.astype(moves.dtype), 1)
+            return jnp.tensordot(share, moves, 1) / jnp.where(whole > 0, whole, 1)
 
         step = jax.tree.map(average, moves, kept)
         after = FedHEALMemory(
