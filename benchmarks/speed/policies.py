@@ -111,21 +111,14 @@ def main() -> None:
         busy_cells = [*(f"{1e3 * s:.0f} ms" for s in (busy_each, busy_alone)), f"{busy_alone / busy_each:.1f}"]
         rows.append([state, f"{together:.1f} s", *cells, *busy_cells])
         print(rows[-1], flush=True)
-    columns = (
-        "state",
-        "episode",
-        "per federation",
-        "one after another",
-        "ff.run of pg_ffl",
-        "simulation and ff.run",
-    )
-    columns = (*columns, "less than one after another", "less than simulation and ff.run")
+    columns = ("state", "episode", "per federation", "one after another", "ff.run of pg_ffl")
+    columns = (*columns, "simulation and ff.run", "less than one after another", "less than simulation and ff.run")
     columns = (*columns, "processor, per federation", "one after another", "times less")
     notes = (
         f"{options.federations} federations of ten clients, {options.rounds} rounds, softmax regressions of 610 "
         f"parameters. One after another: the mean of {options.separate} federations, one at a time in one thread, "
-        "compiled once; ff.run likewise, without its compilation. Simulation and ff.run: a loop over federations as "
-        "one would write it, each compiling its own program. The processor's seconds are those of all threads."
+        "compiled once; ff.run likewise, without its compilation. Simulation and ff.run: a loop over federations "
+        "as one would write it, each compiling its own program. The processor's seconds are those of all threads."
     )
     place = common.folder(options.out, quick=options.quick)
     common.write(place, "policies", "Training a policy", notes, [(columns, rows)], numbers)
