@@ -1,12 +1,17 @@
 """Eager checks of what a user passes: one sentence that names the argument, what it got and what it accepts."""
 
 import difflib
+import os
+import sys
+import warnings
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 T = TypeVar("T")
+HOME = f"{Path(__file__).parent}{os.sep}"
 
 
 def check_range(
@@ -43,6 +48,14 @@ def check_known(name: str, value: Any) -> float:
             f"{name} must be a number that is known when the data are made, got {type(value).__name__}: data "
             "cannot depend on what JAX traces, such as a float that ff.sweep sweeps"
         ) from error
+
+
+def warn(sentence: str, category: type[Warning] = UserWarning) -> None:
+    """Warn in the line that called this package, however deep within it the reason was found."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(HOME):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(sentence, category, stacklevel=level)
 
 
 def said(error: Exception) -> str:

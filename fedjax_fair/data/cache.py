@@ -2,12 +2,13 @@
 
 import os
 import tempfile
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import platformdirs
+
+from fedjax_fair.checks import warn
 
 Arrays = dict[str, np.ndarray]
 
@@ -41,7 +42,8 @@ def _read(path: Path) -> Arrays | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except Exception as error:  # a damaged zip raises almost anything
-        _warn(f"the cache file {path} cannot be read ({type(error).__name__}: {error}) and is built again")
+        reason = f"{type(error).__name__}: {error}"
+        warn(f"the cache file {path} cannot be read ({reason}) and is built again", RuntimeWarning)
         return None
 
 
@@ -57,11 +59,10 @@ def _write(path: Path, arrays: Arrays) -> None:
         os.replace(temporary, path)
         temporary = None
     except OSError as error:
-        _warn(f"the decoded data cannot be cached in {path.parent} ({error}); the next call decodes it again")
+        warn(
+            f"the decoded data cannot be cached in {path.parent} ({error}); the next call decodes it again",
+            RuntimeWarning,
+        )
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
-
-
-def _warn(sentence: str) -> None:
-    warnings.warn(sentence, RuntimeWarning, stacklevel=4)

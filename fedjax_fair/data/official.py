@@ -1,11 +1,11 @@
 """Official test examples, beside those that clients train on: to the clients they are named for, or by class."""
 
-import warnings
 from typing import Any
 
 import jax
 import numpy as np
 
+from fedjax_fair.checks import warn
 from fedjax_fair.data.host_store import opened
 from fedjax_fair.data.partition.dealing import Partition, apportion
 from fedjax_fair.data.partition.natural import Natural
@@ -79,10 +79,8 @@ def deal_by_class(
             "take the test examples from the clients' own by a test share in split"
         )
     if natural and guessed:  # where each class is one client's, there is nothing to guess
-        warnings.warn(
+        warn(
             "test examples are dealt to the clients by class, so that a client may get those of others, though "
-            "client_id says whose the training examples are: say whose the test examples are by test_client_id=",
-            UserWarning,
-            stacklevel=4,
+            "client_id says whose the training examples are: say whose the test examples are by test_client_id="
         )
     return np.concatenate(rows), owners

@@ -1,6 +1,5 @@
 """Local optimisers whose state counts steps: it starts afresh with every round, and so does what depends on it."""
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_fair.checks import said
+from fedjax_fair.checks import said, warn
 from fedjax_fair.engine.descent import Trial, check_descent, trial
 from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.numerics.by_numpy import UNKNOWN
@@ -61,10 +60,9 @@ def check_local(train: Any, shapes: Params, sizes: np.ndarray) -> None:
     uneven = len(steps) > 1 or train.limit is not None or longest > LONGEST
     gathers = any(name in GATHERING for name in names) and (uneven or not played[-1])
     if gathers or _varies(tried, flags, 1 + played.index(True) if any(played) else 1):
-        warnings.warn(
+        warn(
             f"optimizer counts its steps ({', '.join(names)}) and starts afresh in every round, after "
-            f"{longest} local steps or fewer: for a rate that follows the rounds give local_sgd(schedule=...)",
-            stacklevel=4,
+            f"{longest} local steps or fewer: for a rate that follows the rounds give local_sgd(schedule=...)"
         )
 
 

@@ -2,9 +2,8 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, get_args
 
-import jax
 import numpy as np
 import optax
 from jax.sharding import Mesh
@@ -13,47 +12,20 @@ from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine import checks
 from fedjax_fair.engine.ahead import coming
-from fedjax_fair.engine.alone import check_objective
-from fedjax_fair.engine.blocks import are_uneven, choose_block, choose_eval_batch, choose_interleaved
-from fedjax_fair.engine.components import Components
-from fedjax_fair.engine.devices import as_mesh, everywhere, part, replicate
-from fedjax_fair.engine.fit import check_fit, check_other, of_this_form
-from fedjax_fair.engine.forward import widest
-from fedjax_fair.engine.freezing import Freeze, deploying, freezing, of_whole, step_of
-from fedjax_fair.engine.measures import as_measures, settled
-from fedjax_fair.engine.memory import broadcaster, check_memory
-from fedjax_fair.engine.near import largest_cohort
+from fedjax_fair.engine.devices import everywhere, replicate
+from fedjax_fair.engine.fit import check_other, of_this_form
+from fedjax_fair.engine.freezing import Freeze, deploying, of_whole, step_of
 from fedjax_fair.engine.outputs import outputs_of
-from fedjax_fair.engine.personal import FineTune, judged_alone, names_of, owners
-from fedjax_fair.engine.restarts import check_local
-from fedjax_fair.engine.server import server_of, signals_read
-from fedjax_fair.engine.signals import PerExample, evaluator, scoring
-from fedjax_fair.engine.start import first_model, initializer, shapes_of
-from fedjax_fair.engine.training import cohort_training, local_work
-from fedjax_fair.engine.watch import say
-from fedjax_fair.local.remembering import within
+from fedjax_fair.engine.personal import FineTune
+from fedjax_fair.engine.plan import components, evaluation, planned
+from fedjax_fair.engine.precision import Precision, computing
+from fedjax_fair.engine.signals import PerExample
+from fedjax_fair.engine.start import initializer
 from fedjax_fair.metrics.kind import Metric
-from fedjax_fair.models import Model, as_model, losses
-from fedjax_fair.models.client_metrics import Whole
-from fedjax_fair.models.rewriting import slow_parts
+from fedjax_fair.models import losses
 from fedjax_fair.robustness.availability import Available, PerClient, always
-from fedjax_fair.robustness.faults import Fault, check_faults
-from fedjax_fair.selectors import uniform
-from fedjax_fair.types import (
-    Aggregator,
-    Method,
-    Params,
-    Selector,
-    SimState,
-    Simulation,
-    Train,
-    as_method,
-)
-
-Precision = Literal["highest", "high", "default"]
-
-SPLITS = ("train", "validation", "test")
-F = TypeVar("F", bound=Callable[..., Any])
+from fedjax_fair.robustness.faults import Fault
+from fedjax_fair.types import Aggregator, Method, Params, Selector, SimState, Simulation, Train
 
 
 def simulation(
@@ -133,104 +105,32 @@ def simulation(
     """
     arguments = dict(locals())
     checks.check_types(data, server_optimizer, loss, deploy)
-    asked = as_measures(metric, loss)
-    mesh, net, method = as_mesh(devices), as_model(model), as_method(aggregator)
-    selector = uniform(data.n_clients) if selector is None else selector
-    checks.check_cohort(selector, data.n_clients)
-    checks.check_store(data, mesh, selector.cohort)
-    selector = selector if method.selector is None else method.selector(selector)
-    checks.check_federation(selector, available, data.n_clients, method.aggregator)
-    faults = check_faults(faults, data.n_clients)
-    names = names_of(evaluate, method.memory)
-    splits = checks.check_splits(names, data)
     check_choice("precision", precision, get_args(Precision))
-    example, shapes = shapes_of(net, data)
-    frozen = freezing(freeze, shapes)
-    draw = first_model(params, shapes, net, example)
-    train, local_loss = local_work(frozen.holding(net), method, trainer, loss)
-    trained = frozen.trained(shapes)
-    measures, metrics = settled(asked, loss, functools.partial(check_fit, net, shapes, data, loss))
-    say(slow_parts(net, shapes, example))
-    eval_batch = choose_eval_batch(eval_batch, shapes, lambda: widest(net, shapes, example))
-    check_objective(local_loss, within(train), trained, data.sizes)
-    check_local(within(train), trained, data.sizes)
-    if method.memory is None:
-        checks.check_trainer(train, local_loss, trained, data)
-    check_memory(method, trained, data.n_clients, mesh)
-    say([remark] if (remark := getattr(method.aggregator.weigh, "remark", "")) else [])
-    server = server_of(method, server_optimizer, data, selector, trained)
-    count = part(selector.cohort, mesh)
-    block = choose_block(client_block, count, shapes, data.sizes)
-    alone = mesh is not None or count == 1  # a device per core has no other to share
-    together = not alone and choose_interleaved(client_block, train, net, shapes, example) is not None
-    uneven, reads = are_uneven(data.sizes), signals_read(method, server, selector, data, trained, measures.first)
-    capacity = {split: int(np.asarray(getattr(data, split).size).max()) for split in SPLITS}
-
-    def parts_of(net: Model) -> Components:
-        train, local_loss = local_work(net, method, trainer, loss)
-        return Components(
-            n_clients=data.n_clients,
-            selector=selector,
-            available=available,
-            faults=faults,
-            training=cohort_training(
-                train, local_loss, data.sizes, block, train if together else None, bool(faults), method.memory
-            ),
-            loss=scoring(net, loss),
-            metric=scoring(net, loss if isinstance(metrics[0], Whole) else metrics[0]),  # no rule reads it then
-            largest_train=capacity["train"],
-            largest_cohort=largest_cohort(data.sizes, selector.cohort),
-            largest_validation=capacity["validation"],
-            uneven=uneven,
-            eval_batch=eval_batch,
-            weigh=computing("highest", method.aggregator.weigh),
-            update=computing("highest", server.update),
-            reads=reads,
-            memory=method.memory,
-            broadcast=broadcaster(method),
-            revise=None if method.revise is None else computing("highest", method.revise),
-            mesh=mesh,
-        )
-
-    def evaluation_of(net: Model) -> Callable[..., Any]:
-        scores, naming = measures.score(net, loss), (measures.wholes, measures.evaluation, capacity)
-        work = lambda tune: local_work(net, Method(method.aggregator), tune, loss)  # noqa: E731
-        own = owners(evaluate, method.memory, work, data.sizes)
-        judge = judged_alone(scores, own, eval_batch, mesh, *naming, uneven)
-        return evaluator(scores, names, eval_batch, mesh, judge, *naming)
-
+    plan = planned(**{name: given for name, given in arguments.items() if name not in ("deploy", "precision")})
+    net, mesh, frozen, reads = plan.net, plan.mesh, plan.frozen, plan.reads
+    parts_of, evaluation_of = functools.partial(components, plan), functools.partial(evaluation, plan)
     placed = replicate(data, mesh)
-    init = initializer(draw, frozen, method, server, selector, data, mesh)
+    init = initializer(plan.draw, frozen, plan.method, plan.server, plan.selector, data, mesh)
     deploy = None if deploy is None else deploying(frozen, deploy)
-    checks.check_deploy(deploy, init, shapes)
-    outputs = outputs_of(frozen, net, data, method.memory, eval_batch, mesh)
+    checks.check_deploy(deploy, init, plan.shapes)
+    outputs = outputs_of(frozen, net, data, plan.method.memory, plan.eval_batch, mesh)
+    positive = getattr(plan.method.aggregator.weigh, "positive_losses", False)
     return Simulation(
-        init,
-        computing(precision, of_this_form(placed, everywhere(step_of(frozen, net, parts_of), mesh))),
-        computing(precision, everywhere(of_whole(frozen, net, evaluation_of), mesh)),
-        deploy or _last_iterate,
-        placed,
-        getattr(method.aggregator.weigh, "positive_losses", False) and not {"loss", "train_loss"}.isdisjoint(reads),
-        np.any([fault.who for fault in faults], axis=0) if faults else None,
-        measures.first,
-        functools.partial(check_other, (data, placed), net, shapes, loss, metrics, splits),
-        reads,
-        measures.further,
-        arguments,
-        {name: computing(precision, everywhere(of, mesh)) for name, of in outputs.items()},
-        coming(parts_of(frozen.holding(net)), init, frozen.trained, placed),
+        init=init,
+        step=computing(precision, of_this_form(placed, everywhere(step_of(frozen, net, parts_of), mesh))),
+        evaluate=computing(precision, everywhere(of_whole(frozen, net, evaluation_of), mesh)),
+        deploy=deploy or _last_iterate,
+        data=placed,
+        positive_losses=positive and not {"loss", "train_loss"}.isdisjoint(reads),
+        faulty=np.any([fault.who for fault in plan.faults], axis=0) if plan.faults else None,
+        metric=plan.measures.first,
+        check=functools.partial(check_other, (data, placed), net, plan.shapes, loss, plan.metrics, plan.splits),
+        reads=reads,
+        further=plan.measures.further,
+        arguments=arguments,
+        outputs={name: computing(precision, everywhere(of, mesh)) for name, of in outputs.items()},
+        coming=coming(parts_of(frozen.holding(net)), init, frozen.trained, placed),
     )
-
-
-def computing(precision: str, function: F) -> F:
-    """``function`` with this precision in its matrix products, unless a product names its own."""
-
-    @functools.wraps(function)
-    def precise(*args: Any, **kwargs: Any) -> Any:
-        with jax.default_matmul_precision(precision):
-            return function(*args, **kwargs)
-
-    return precise  # type: ignore[return-value]
 
 
 def _last_iterate(state: SimState) -> Params:

@@ -1,11 +1,11 @@
 """What a run has to say of itself: losses that its rule cannot read, and updates that were never used."""
 
-import warnings
 from typing import Any
 
 import jax
 import numpy as np
 
+from fedjax_fair.checks import warn
 from fedjax_fair.engine.history import History
 from fedjax_fair.types import Params, Simulation
 
@@ -14,9 +14,9 @@ OFTEN = 3
 
 
 def say(sentences: list[str]) -> bool:
-    """Warn of each, in the line that called ``run`` or ``sweep``; whether there was any."""
+    """Warn of each; whether there was any."""
     for sentence in sentences:
-        warnings.warn(sentence, stacklevel=3)
+        warn(sentence)
     return bool(sentences)
 
 

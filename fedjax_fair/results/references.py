@@ -12,7 +12,7 @@ from fedjax_fair.aggregators.fedavg import fedavg
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.freezing import freezing
 from fedjax_fair.engine.history import History, judged, told
-from fedjax_fair.engine.simulation import computing
+from fedjax_fair.engine.precision import computing
 from fedjax_fair.engine.training import cohort_training, local_work
 from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.models import as_model

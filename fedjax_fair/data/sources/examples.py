@@ -1,6 +1,5 @@
 """What a reader found, before it is split: examples, whose they are and what they are called; and their dealing."""
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -9,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_fair.checks import check_count
+from fedjax_fair.checks import check_count, warn
 from fedjax_fair.data.federated import FederatedData, Place
 from fedjax_fair.data.names import Names
 from fedjax_fair.data.normalize import Normalizer
@@ -122,11 +121,9 @@ def large_enough(found: Examples, least: int | None) -> Examples:
     if not small.any():
         return found
     gone = int(size[small].sum())
-    warnings.warn(
+    warn(
         f"min_examples={least} leaves out {small.sum()} of {len(size)} clients, with {gone} of {size.sum()} "
-        "examples",
-        UserWarning,
-        stacklevel=3,
+        "examples"
     )
     kept = ~small[owner]
     train = Part(*(part[kept] for part in found.train))

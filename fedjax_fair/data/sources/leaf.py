@@ -3,7 +3,6 @@
 import gzip
 import json
 import sys
-import warnings
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_fair.checks import warn
 from fedjax_fair.data.federated import FederatedData
 from fedjax_fair.data.names import Names
 from fedjax_fair.data.sources.examples import Examples, Part, check_file, check_tested, deal, large_enough, numbered
@@ -186,7 +186,7 @@ def tokens(train: Part, test: Part | None, alphabet: str | None = None) -> Examp
     if seen.any():
         count = sum(int(seen[array].sum()) for array in (*codes, *marks))
         strange = "".join(map(chr, np.flatnonzero(seen)[:8].tolist()))
-        warnings.warn(f"{count} letters are not of the alphabet, such as {strange!r}", UserWarning, stacklevel=4)
+        warn(f"{count} letters are not of the alphabet, such as {strange!r}")
     labels: Any = words
     if letters:
         ys = [number[mark[:, 0]].astype(np.int32) for mark in marks]

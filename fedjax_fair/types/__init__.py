@@ -1,6 +1,6 @@
 """The few types that everything else leans on. All are NamedTuples: immutable, printable, and pytrees.
 
-Those of one client's work are in :mod:`fedjax_fair.client_types`, and have their names here, too.
+Those of one client's work are in :mod:`fedjax_fair.types.client`, and have their names here, too.
 
 Letters: ``N`` clients in the federation, ``S`` slots in one round's cohort, ``B`` examples in a batch,
 ``M`` the largest training set of a client.
@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from fedjax_fair.client_types import Batch as Batch
-from fedjax_fair.client_types import Client as Client
-from fedjax_fair.client_types import Key, Memory, Objective, Params, State
-from fedjax_fair.client_types import LossFn as LossFn
-from fedjax_fair.client_types import Trace as Trace
-from fedjax_fair.client_types import Train as Train
+from fedjax_fair.types.client import Batch as Batch
+from fedjax_fair.types.client import Client as Client
+from fedjax_fair.types.client import Key, Memory, Objective, Params, State
+from fedjax_fair.types.client import LossFn as LossFn
+from fedjax_fair.types.client import Trace as Trace
+from fedjax_fair.types.client import Train as Train
 
 
 class Report(NamedTuple):
