@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import toy
 from toy import simulation
 
 import fedjax_fair as ff
@@ -160,7 +161,7 @@ def test_row_13_is_refused_with_one_step_and_warned_of_with_four(data):
         made(1)
     with pytest.warns(UserWarning, match=r"optimizer counts its steps \(ScaleByScheduleState\)") as caught:
         made(4)
-    assert [warning.filename for warning in caught] == [__file__]  # the line that called the package
+    assert [warning.filename for warning in caught] == [toy.__file__]  # the line that called the package
 
 
 def test_the_one_step_of_a_method_counts(data):
