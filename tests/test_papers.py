@@ -2,8 +2,10 @@
 
 import json
 import re
+import shutil
 from importlib import import_module
 
+import distributed
 import jax
 import numpy as np
 import optax
@@ -17,6 +19,7 @@ from benchmarks.papers import aaggff_heart, common, fmnist3, frontier, shakespea
 from benchmarks.papers.leaf_shakespeare import convert
 from fedjax_fair import registry
 from fedjax_fair.cli.commands import main
+from fedjax_fair.engine.cluster import Cluster
 
 DATA = toy.federation()
 
@@ -83,6 +86,20 @@ def test_what_was_trained_is_not_trained_again(tmp_path):
     assert played == []
     assert again == first
     assert len(histories["two"]) == 2
+
+
+def test_other_processes_train_what_is_missing_and_write_it_to_the_same_place(tmp_path, capsys):
+    first, _ = common.play(rows(), tmp_path / "here", seeds=2, rounds=4, eval_every=2)
+    there = tmp_path / "there"
+    shutil.copytree(tmp_path / "here" / "two", there / "two")
+    capsys.readouterr()
+    settings = {"processes": False, "n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(**settings) as cluster:
+        before = common.CLUSTER.set(Cluster(None, cluster.scheduler_address))
+        shared, _ = common.play(rows(), there, seeds=2, rounds=4, eval_every=2)
+        common.CLUSTER.reset(before)
+    assert shared == first
+    assert capsys.readouterr().out.startswith("1 of 2 runs\n2 of 2 runs\none,_a/seed-0: kept")
 
 
 def test_another_machine_goes_on_from_the_evaluations_alone(tmp_path):

@@ -1,11 +1,12 @@
 """What the studies share: rows of a table, seeds, resuming, the statistic, and the files that are left behind."""
 
-import functools
 import io
 import json
+import pickle
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import jax
 import numpy as np
 
 import fedjax_fair as ff
+from fedjax_fair.engine.cluster import Cluster, on_cluster
 from fedjax_fair.engine.files import to_json, write_atomically
 from fedjax_fair.results.folder import about
 from fedjax_fair.types import Evaluation
@@ -20,6 +22,8 @@ from fedjax_fair.types import Evaluation
 Measured = dict[str, float]
 Found = dict[str, list[Measured]]
 """Per row, a dictionary of measures for every seed."""
+CLUSTER: ContextVar[Cluster | None] = ContextVar("cluster", default=None)
+"""Whose processes train what ``play`` is asked for; None for this one."""
 
 
 class Row(NamedTuple):
@@ -33,9 +37,15 @@ class Row(NamedTuple):
 
 
 def fixed(make: Callable[[], ff.Simulation]) -> Callable[[int], ff.Simulation]:
-    """A row's ``build`` whose simulation is the same for every seed, and so compiles once."""
-    made = functools.cache(make)
-    return lambda seed: made()
+    """A row's ``build`` whose simulation is the same for every seed, and so compiles once; it can be pickled."""
+    made: list[ff.Simulation] = []
+
+    def build(seed: int) -> ff.Simulation:
+        if not made:
+            made.append(make())
+        return made[0]
+
+    return build
 
 
 class Column(NamedTuple):
@@ -84,11 +94,11 @@ def play(
     Raises:
       ValueError: evaluations of a run of another length.
     """
-    asked, commit = {"rounds": rounds, "eval_every": eval_every}, about("")["commit"]
-    folders = {row.name: place / re.sub(r"[^\w.,=@-]+", "_", row.name) for row in rows}
+    asked = {"rounds": rounds, "eval_every": eval_every}
+    share_out(rows, place, seeds, asked)
     runs: dict[str, dict[int, ff.History]] = {}
     for row in rows:
-        kept = {seed: load_evaluations(folders[row.name] / f"seed-{seed}.npz", asked) for seed in range(seeds)}
+        kept = {seed: load_evaluations(path_of(place, row, seed), asked) for seed in range(seeds)}
         runs[row.name] = {seed: history for seed, history in kept.items() if history is not None}
 
     def found() -> Found:
@@ -97,16 +107,51 @@ def play(
     for row in rows:
         for seed in sorted(set(range(seeds)) - set(runs[row.name])):
             so_far(found())
-            folder = folders[row.name] / f"seed-{seed}"
-            _, history = ff.run(row.build(seed), seed, rounds, eval_every=eval_every, checkpoint=folder)
-            path = folder.with_name(f"{folder.name}.npz")
-            runs[row.name][seed] = save_evaluations(path, history, {**asked, "commit": commit})
-            shutil.rmtree(folder)
+            runs[row.name][seed] = train(row, seed, place, asked)
         told = [measure(history) for history in runs[row.name].values()]
         means = [f"{name} {np.mean([seed[name] for seed in told]):.4g}" for name in told[0]]
         jax.clear_caches()  # a process may hold only so many programs, and no two rows share any
         print(f"{row.name}: {', '.join(means) or 'trained'}", flush=True)
     return found(), {name: [history for _, history in sorted(of.items())] for name, of in runs.items()}
+
+
+def path_of(place: Path, row: Row, seed: int) -> Path:
+    """The evaluations of a run that has ended; beside it, without the suffix, the checkpoint of one under way."""
+    return place / re.sub(r"[^\w.,=@-]+", "_", row.name) / f"seed-{seed}.npz"
+
+
+def train(row: Row, seed: int, place: Path, asked: Mapping[str, int]) -> ff.History:
+    """Train one row from one seed, and keep its evaluations."""
+    path, commit = path_of(place, row, seed), about("")["commit"]
+    folder = path.with_suffix("")
+    _, history = ff.run(row.build(seed), seed, asked["rounds"], eval_every=asked["eval_every"], checkpoint=folder)
+    kept = save_evaluations(path, history, {**asked, "commit": commit})
+    shutil.rmtree(folder)
+    return kept
+
+
+def share_out(rows: Sequence[Row], place: Path, seeds: int, asked: Mapping[str, int]) -> None:
+    """Have the processes of ``CLUSTER``, where there are any, train what is not there; they write to ``place``."""
+    left = [(row, seed) for row in rows for seed in range(seeds) if not path_of(place, row, seed).exists()]
+    cluster = CLUSTER.get()
+    if cluster is None or not left:
+        return
+    pieces = [(f"{row.name}, seed {seed}", asked["rounds"]) for row, seed in left]
+    done: list[int] = []
+
+    def advance(rounds: int) -> None:
+        done.append(rounds)
+        print(f"{len(done)} of {len(left)} runs", flush=True)
+
+    on_cluster(cluster, train_piece, (tuple(left), place.absolute(), asked), pieces, advance)
+
+
+def train_piece(shared: bytes, i: int) -> tuple[str, None]:
+    """One run of those that are shared out, and what it is called."""
+    (left, place, asked), _ = pickle.loads(shared)
+    row, seed = left[i]
+    train(row, seed, place, asked)
+    return f"{row.name}, seed {seed}", None
 
 
 def save_evaluations(path: Path, history: ff.History, asked: Mapping[str, Any]) -> ff.History:

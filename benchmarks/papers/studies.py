@@ -4,7 +4,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.papers.common import settings_of
+from benchmarks.papers.common import CLUSTER, settings_of
+from fedjax_fair.engine.cluster import Cluster
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -93,9 +94,16 @@ def listing() -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
 
 
-def reproduce(name: str, quick: bool, out: Path) -> Path:
-    """Run one study; quick forms have a folder of their own, for results and for what a resumed run needs."""
+def reproduce(name: str, quick: bool, out: Path, cluster: Cluster | None = None) -> Path:
+    """Run one study; quick forms have a folder of their own, for results and for what a resumed run needs.
+
+    A ``cluster`` trains the runs of studies that are tables of separate runs.
+    """
     module, function = STUDIES[name].function.split(".")
     place = out / "quick" if quick else out
-    getattr(import_module(f"benchmarks.papers.{module}"), function)(quick, place)
+    before = CLUSTER.set(cluster)
+    try:
+        getattr(import_module(f"benchmarks.papers.{module}"), function)(quick, place)
+    finally:
+        CLUSTER.reset(before)
     return place

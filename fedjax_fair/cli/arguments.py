@@ -108,6 +108,10 @@ class Reproduction:
     """A form of a minute or two that shows the ordering."""
     out: Path = Path("runs/reproduce")
     """Folder for the results, and for what lets a run that was cut off go on."""
+    workers: int | None = None
+    """Processes on this machine that train a study's separate runs; needs the extra [cluster]."""
+    scheduler: str | None = None
+    """Address of a Dask scheduler whose workers do, such as tcp://10.0.0.1:8786; they write to the same --out."""
 
 
 def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:

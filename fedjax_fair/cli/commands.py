@@ -185,6 +185,7 @@ def reproduce(asked: Reproduction) -> None:
       ValueError: no checkout to take it from, an unknown study, or data that it lacks.
     """
     from fedjax_fair.checks import check_choice
+    from fedjax_fair.engine.cluster import cluster_of
 
     roots = [Path(__file__).parents[1], Path.cwd()]
     root = next((root for root in roots if (root / "benchmarks" / "papers" / "studies.py").exists()), None)
@@ -202,4 +203,5 @@ def reproduce(asked: Reproduction) -> None:
     check_choice("study", asked.study, STUDIES)
     if asked.out.exists() and not asked.out.is_dir():
         raise ValueError(f"out must be a folder, got the file {asked.out}")
-    print(f"Results in {repeat(asked.study, asked.quick, asked.out)}", file=sys.stderr)
+    cluster = cluster_of(asked.workers, asked.scheduler)
+    print(f"Results in {repeat(asked.study, asked.quick, asked.out, cluster)}", file=sys.stderr)
