@@ -1,15 +1,12 @@
-"""The pictures of the user guide: what the code on its pages draws; ``python docs/draw_guide.py [PAGE ...]``."""
+"""Draw the pictures of the user guide: ``python docs/draw_guide.py [PAGE ...]``."""
 
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
-import optax
+import guide_pictures
 from draw_coefficients import save
-
-import fedjax_fair as ff
 
 DOCS = Path(__file__).parent
 DRAWN = {
@@ -31,45 +28,16 @@ def of_page(page: str) -> Any:
     return eval(DRAWN[page], scope).get_figure(root=True)
 
 
-def partitions() -> Any:
-    """Fashion-MNIST dealt to twenty clients by four laws."""
-    laws = {
-        "iid(20)": ff.partition.iid(20),
-        "shards(20, 2)": ff.partition.shards(20, 2),
-        "dirichlet(20, alpha=0.3)": ff.partition.dirichlet(20, alpha=0.3),
-        "log_normal(20, sigma=1)": ff.partition.log_normal(20, sigma=1.0),
-    }
-    with ff.plot.paper():
-        figure, grid = plt.subplots(2, 2, figsize=(6.6, 4.2), layout="constrained")
-        for ax, (name, law) in zip(grid.flat, laws.items()):
-            ff.plot.partition(ff.data.load("fashion_mnist", partition=law, seed=0), ax)
-            ax.set_title(name, fontsize=8)
-            if ax.get_legend():
-                ax.get_legend().remove()
-    return figure
-
-
-def personal() -> Any:
-    """Fashion-MNIST, twenty clients of two classes: one model for all, and Ditto's models of their own."""
-    data = ff.data.load("fashion_mnist", partition=ff.partition.shards(20, 2), seed=0)
-    curves = {}
-    for name, rule in {"FedAvg": ff.fedavg(), "FedMABA": ff.fedmaba()}.items():
-        sim = ff.simulation(
-            ff.models.logistic_regression(),
-            data,
-            aggregator=ff.ditto(lam=0.1, aggregator=rule),
-            trainer=ff.local_sgd(optax.sgd(0.1), steps=20, batch_size=50),
-            selector=ff.uniform(10),
-            evaluate=("test", "test@personal"),
-        )
-        _, history = ff.run(sim, 0, rounds=60, eval_every=60, progress=False)
-        curves[f"{name}, the server's model"] = history.scores["test"].accuracy[-1]
-        curves[f"{name}, Ditto's own models"] = history.scores["test@personal"].accuracy[-1]
-    with ff.plot.paper():
-        return ff.plot.sorted_accuracy(curves).get_figure(root=True)
-
-
-PICTURES = {**{page: lambda page=page: of_page(page) for page in DRAWN}, "data": partitions, "memory": personal}
+MEASURED = {
+    "data": guide_pictures.partitions,
+    "memory": guide_pictures.personal,
+    "sweeps": guide_pictures.grid,
+    "losses": guide_pictures.readings,
+    "pretrained": guide_pictures.begun,
+    "runs": guide_pictures.interrupted,
+    "cluster": guide_pictures.pieces,
+}
+PICTURES = {**{page: lambda page=page: of_page(page) for page in DRAWN}, **MEASURED}
 
 if __name__ == "__main__":
     for one in sys.argv[1:] or PICTURES:

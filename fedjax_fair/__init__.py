@@ -53,6 +53,7 @@ from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.models import losses
 from fedjax_fair.reads import reads
 from fedjax_fair.registry.contract import check_rule
+from fedjax_fair.results.clients import client_table
 from fedjax_fair.results.compare import compare
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.contribution import contribution
@@ -114,6 +115,7 @@ __all__ = [
     "averaged",
     "callbacks",
     "check_rule",
+    "client_table",
     "compare",
     "confusion",
     "contribution",

@@ -14,7 +14,7 @@ from fedjax_fair.cli import components as parts
 from fedjax_fair.cli.experiment import Experiment
 from fedjax_fair.cli.plan import Ground, cohort_of, lay_ground, rule_of, simulate_rule
 from fedjax_fair.cli.rule_syntax import Entry, parse_rule
-from fedjax_fair.cli.train import header_of, notes_of, shows_progress
+from fedjax_fair.cli.train import header_of, notes_of, progress_of
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.alike import equal
 from fedjax_fair.engine.joining import rule_of as rule_of_pair
@@ -146,7 +146,7 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
         clients=contest.ground.honest,
         side_by_side=1 if experiment.devices > 1 else "auto",
         threads=1 if experiment.devices > 1 else None,
-        progress=shows_progress(experiment) and f"{len(contest.rules)} rules x {experiment.replicates} replicates",
+        progress=progress_of(experiment, f"{len(contest.rules)} rules x {experiment.replicates} replicates"),
         checkpoint=experiment.checkpoint,
         every=experiment.checkpoint_every,
         workers=experiment.workers,

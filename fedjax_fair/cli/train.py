@@ -40,7 +40,7 @@ def train(plan: Plan, folder: Path, command: list[str]) -> None:
                 seed,
                 experiment.rounds,
                 eval_every=experiment.eval_every,
-                progress=shows_progress(experiment) and f"{rule}, seed {seed + 1} of {seeds}",
+                progress=progress_of(experiment, f"{rule}, seed {seed + 1} of {seeds}"),
                 checkpoint=place,
                 every=experiment.checkpoint_every,
             )
@@ -66,7 +66,7 @@ def train_grid(plan: Grid, folder: Path, command: list[str]) -> None:
         seeds=seeds,
         rounds=experiment.rounds,
         eval_every=experiment.eval_every,
-        progress=shows_progress(experiment) and f"{points} points x {seeds} seeds",
+        progress=progress_of(experiment, f"{points} points x {seeds} seeds"),
         devices=experiment.devices,
         checkpoint=experiment.checkpoint,
         every=experiment.checkpoint_every,
@@ -95,9 +95,11 @@ def notes_of(ground: Ground, cohort: int | str) -> Console:
     return notes
 
 
-def shows_progress(experiment: Experiment) -> bool:
-    """Whether somebody is there to see a bar."""
-    return sys.stderr.isatty() and not experiment.quiet
+def progress_of(experiment: Experiment, label: str) -> str | bool | None:
+    """A bar where somebody is there to see it; elsewhere, as in a job's log, the one line of work on a cluster."""
+    if experiment.quiet:
+        return False
+    return label if sys.stderr.isatty() else None
 
 
 def header_of(ground: Ground, cohort: int | str, command: list[str]) -> dict[str, Any]:

@@ -64,12 +64,14 @@ def on_cluster(
     shared: Any,
     pieces: Sequence[tuple[str, int]],
     advance: Callable[[int], Any],
+    remark: str | None = None,
 ) -> list[Any]:
     """What ``work(shared, i)`` finds for every i of ``pieces``, which are names and rounds, in their order.
 
     ``work`` is a function of a module that returns the name of the piece that it did, and what it found. It gets
     ``(shared, settings)`` pickled, once for all: what it has laid out under other settings of JAX is not the same.
     A piece whose process dies is given to another. ``advance`` is told a piece's rounds when it is done.
+    ``remark``, what the pieces are, is printed on standard error, with the number of workers.
 
     Raises:
       ValueError: what cannot be pickled, workers that do not start, or another process that makes other pieces of
@@ -79,6 +81,9 @@ def on_cluster(
     settings = {name: getattr(jax.config, name) for name in SETTINGS}
     pickled = _pickled(shared, settings)
     with _client(cluster) as client:
+        if remark is not None:
+            workers = cluster.workers or len(client.nthreads())
+            print(f"{remark} on {counted(workers, 'worker')}", file=sys.stderr, flush=True)
         there = client.scatter([pickled], broadcast=True, hash=False)[0]
         futures = [client.submit(_do, work, there, i, settings, pure=False) for i in range(len(pieces))]
         places, found = {future.key: i for i, future in enumerate(futures)}, [None] * len(futures)
@@ -94,6 +99,11 @@ def on_cluster(
         finally:
             client.cancel(futures)
     return found
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things, in words such as "1 piece" and "4 pieces"."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _pickled(shared: Any, settings: Mapping[str, Any]) -> bytes:

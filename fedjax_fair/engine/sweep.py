@@ -13,7 +13,7 @@ from fedjax_fair.checks import check_count, check_truth
 from fedjax_fair.data.alike import equal
 from fedjax_fair.engine import watch
 from fedjax_fair.engine.checkpoint import place_of
-from fedjax_fair.engine.cluster import cluster_of, on_cluster
+from fedjax_fair.engine.cluster import cluster_of, counted, on_cluster
 from fedjax_fair.engine.devices import as_mesh
 from fedjax_fair.engine.grid import (
     Point,
@@ -96,7 +96,8 @@ def sweep(
         such a setting are all that is trained. Other floats, seeds or rounds are another sweep, and refused.
       every: as in ``run``.
       workers: processes of this machine that share out the programs and the seeds, as in ``ff.compare``. The runs
-        of a program and a seed stay together.
+        of a program and a seed stay together. How many pieces that makes is said on standard error, unless
+        ``progress=False``.
       scheduler: the address of a Dask scheduler instead, as in ``ff.compare``.
 
     Raises:
@@ -139,7 +140,8 @@ def sweep(
         else:
             data = jax.random.key_data(keys), str(jax.random.key_impl(keys))
             shared, pieces = (build, axes, data, side_by_side, course), list(zip(map(called, programs), runs))
-            found = on_cluster(cluster, play_program, shared, pieces, advance)
+            many = f"{counted(sum(runs) // rounds, 'run')} in {counted(len(pieces), 'piece')}"
+            found = on_cluster(cluster, play_program, shared, pieces, advance, None if progress is False else many)
     return _told(points_of(axes), programs, found)
 
 

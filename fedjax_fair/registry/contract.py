@@ -16,7 +16,7 @@ from fedjax_fair.types import Aggregator, Method, Report, as_method
 def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -> str:
     """Put a rule through the contract that every stock rule keeps; say what it is, or what is wrong with it.
 
-    The state keeps its form; coefficients are finite, also where all losses are 0, and 0 for the inactive; the
+    The state keeps its form; coefficients are finite, also where all losses are 0, and 0 for inactive clients; the
     order of the slots, and what inactive slots hold, do not matter; jit, vmap and scan change nothing. Where all
     losses are equal the order may matter, as it does to a rule that sorts them; then the line says so.
 
@@ -49,7 +49,9 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     for name, report in (("everybody", reports[0]), ("an absent client", absent), ("losses of zero", content)):
         given, _ = weigh(start, report, key)
         _require(bool(jnp.isfinite(given).all()), f"gives finite coefficients with {name}")
-        _require(not np.any(np.asarray(given)[~np.asarray(report.active)]), "gives the inactive 0")
+        _require(
+            not np.any(np.asarray(given)[~np.asarray(report.active)]), "gives inactive clients a coefficient of 0"
+        )
 
     order = np.random.default_rng(0).permutation(cohort)
     moved = _take(absent, order)

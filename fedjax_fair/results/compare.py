@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_fair.data import FederatedData
-from fedjax_fair.engine.cluster import cluster_of
+from fedjax_fair.engine.cluster import cluster_of, counted
 from fedjax_fair.engine.grid import label, numbered
 from fedjax_fair.engine.history import History
 from fedjax_fair.results.compare_plan import Asked, Plan, plan, play_task
@@ -86,7 +86,8 @@ def compare(
       every: rounds between checkpoints.
       workers: processes of this machine that share out the programs and replicates, bit for bit as this one would
         run them (needs ``fedjax-fair[cluster]``). In a script the call then stands under
-        ``if __name__ == "__main__":``, which each of them runs up to there.
+        ``if __name__ == "__main__":``, which each of them runs up to there. How many pieces of work there are is
+        said on standard error, unless ``progress=False``.
       scheduler: the address of a Dask scheduler instead, whose workers can import what this process can, and reach
         ``checkpoint``. Work of a worker that dies is given to another one, which goes on from the checkpoint.
 
@@ -124,7 +125,7 @@ def _contest(laid: Plan) -> Comparison:
     baseline = asked.baseline or ""
     tuned = [rule for rule in asked.rules if grids[rule]]
     judged = (laid.judge, asked.last, laid.clients)
-    found = do(laid.works, course, play_task, (asked, None))
+    found = do(laid.works, course, play_task, (asked, None), None if asked.progress is False else _pieces(laid))
     played = iter(found[0])
     histories = {rule: [next(played) for _ in points[rule]] for rule in asked.rules}
     tried = {rule: [measured(each, *judged) for each in histories[rule]] for rule in tuned}
@@ -150,6 +151,14 @@ def _contest(laid: Plan) -> Comparison:
         clients=laid.clients,
     )
     return comparison._replace(values=comparison.measures())
+
+
+def _pieces(laid: Plan) -> str:
+    """What a cluster has to do, with the references that follow once settings are chosen."""
+    asked, points = laid.asked, sum(map(len, laid.points.values()))
+    tasks = counted(len(laid.works[0].tasks), "piece")
+    rows = f" and {2 * asked.replicates} pieces of the rows (local) and (pooled)" * asked.references
+    return f"{counted(points * asked.replicates, 'run')} in {tasks}{rows}"
 
 
 def _choose(

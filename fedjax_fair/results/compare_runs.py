@@ -75,10 +75,17 @@ class Job(NamedTuple):
     """Their places among all runs of the comparison."""
 
 
-def do(works: list[Work], course: Course, far: Callable[[bytes, int], tuple[str, Any]], shared: Any) -> list[Any]:
+def do(
+    works: list[Work],
+    course: Course,
+    far: Callable[[bytes, int], tuple[str, Any]],
+    shared: Any,
+    remark: str | None = None,
+) -> list[Any]:
     """What each work comes to; the tasks of all share the threads, or the cluster.
 
     There ``far(shared, i)``, which gets ``shared`` pickled, does and names what the i-th of all tasks is here.
+    The cluster begins with ``remark``.
     """
     tasks = [task for work in works for task in work.tasks]
     rounds, halted = [task.rounds for task in tasks], Event()
@@ -95,7 +102,7 @@ def do(works: list[Work], course: Course, far: Callable[[bytes, int], tuple[str,
             results = iter(in_threads(here, course.threads, halted))
         else:
             pieces = [(task.name, task.rounds) for task in tasks]
-            results = iter(on_cluster(course.cluster, far, shared, pieces, shown))
+            results = iter(on_cluster(course.cluster, far, shared, pieces, shown, remark))
     return [work.collect([next(results) for _ in work.tasks]) for work in works]
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
 import chex
 import distributed
@@ -23,13 +24,14 @@ from fedjax_fair.registry.plugins import own_factory
 GRID = {"selector": ["uniform", "pow_d"], "q": [0.1, 1.0]}
 
 
-def of(rule, data, selector="uniform"):
+def of(rule, data, selector="uniform", evaluate=("test",)):
     return ff.simulation(
         ff.models.logistic_regression(),
         data,
         aggregator=rule,
         selector=ff.uniform(3) if selector == "uniform" else ff.pow_d(3, d=5),
         trainer=ff.local_sgd(optax.sgd(0.05), steps=2, batch_size=10),
+        evaluate=evaluate,
     )
 
 
@@ -76,7 +78,7 @@ def test_a_worker_that_is_killed_loses_nothing_and_a_second_call_reads_what_is_t
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/[0-9]*")} == kept
 
 
-def test_a_cluster_that_runs_already_plays_comparisons_and_sweeps(here, scheduler):
+def test_a_cluster_that_runs_already_plays_comparisons_and_sweeps(here, scheduler, capsys):
     chex.assert_trees_all_equal(here.runs, contest(scheduler=scheduler, references=False).runs)
     data = federation(0)
 
@@ -87,7 +89,27 @@ def test_a_cluster_that_runs_already_plays_comparisons_and_sweeps(here, schedule
     alone = ff.sweep(build, GRID, seeds=[3, 5], **one)
     found = ff.sweep(build, GRID, seeds=[3, 5], scheduler=scheduler, **one)
     assert found.points == alone.points
+    assert capsys.readouterr().err == ""  # progress=False
     chex.assert_trees_all_equal(alone.histories, found.histories)
+
+
+def test_a_call_says_once_what_it_has_for_how_many_workers(scheduler, capsys):
+    data = federation(0)
+
+    def build(q):
+        return of(ff.qfedavg(q=q, lipschitz=20.0), data)
+
+    one = {"rounds": 1, "scheduler": scheduler}  # no progress=, and no terminal: no bar
+    ff.sweep(build, {"q": [0.1, 1.0]}, seeds=2, **one)
+    assert capsys.readouterr().err == "4 runs in 2 pieces on 1 worker\n"
+    grid = {"q": {"q": [0.1, 1.0]}}
+    both = {"federation": data, "replicates": 2, "tune": grid}
+    rules = {"q": lambda q: ff.qfedavg(q=q, lipschitz=20.0)}
+    tried = partial(of, evaluate=("test", "validation"))
+    ff.compare(rules, tried, **both, **one)
+    assert (
+        capsys.readouterr().err == "4 runs in 2 pieces and 4 pieces of the rows (local) and (pooled) on 1 worker\n"
+    )
 
 
 def test_pieces_are_computed_under_the_settings_of_jax_that_are_here(scheduler):

@@ -33,7 +33,7 @@ BROKEN = {
     "keeps the form of its state": lambda s, r, k: (even(r), r.loss),
     "gives finite coefficients with everybody": lambda s, r, k: (even(r) / 0, s),
     "gives finite coefficients with an absent client": lambda s, r, k: (even(r) / r.active, s),
-    "gives the inactive 0": lambda s, r, k: ((1 + r.loss) / (1 + r.loss).sum(), s),
+    "gives inactive clients a coefficient of 0": lambda s, r, k: ((1 + r.loss) / (1 + r.loss).sum(), s),
     "does not mind the order of the slots": lambda s, r, k: (even(r) * jnp.arange(5.0), s),
     "does not look at inactive slots": lambda s, r, k: (even(r) * r.loss.mean(), s),
     "is the same under jit": lambda s, r, k: (even(r) * (2.0 if isinstance(r.loss, jax.core.Tracer) else 1.0), s),
