@@ -5,13 +5,12 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 T = TypeVar("T")
-HOME = f"{Path(__file__).parent}{os.sep}"
+HOME = os.path.join(os.path.dirname(__file__), "")
 
 
 def check_range(

@@ -5,7 +5,6 @@ import re
 import shutil
 from importlib import import_module
 
-import distributed
 import jax
 import numpy as np
 import optax
@@ -15,7 +14,16 @@ from contract import coefficients, random_report
 from toy import rounds_played
 
 import fedjax_fair as ff
-from benchmarks.papers import aaggff_heart, common, fmnist3, frontier, shakespeare, studies, ucbcs_synthetic
+from benchmarks.papers import (
+    aaggff_heart,
+    common,
+    fmnist3,
+    frontier,
+    shakespeare,
+    sharing,
+    studies,
+    ucbcs_synthetic,
+)
 from benchmarks.papers.leaf_shakespeare import convert
 from fedjax_fair import registry
 from fedjax_fair.cli.commands import main
@@ -28,7 +36,7 @@ DATA = toy.federation()
 def test_every_study_has_its_function_and_says_what_it_costs(name):
     module, function = studies.STUDIES[name].function.split(".")
     assert callable(getattr(import_module(f"benchmarks.papers.{module}"), function))
-    assert all(studies.STUDIES[name])
+    assert all(studies.STUDIES[name][:4])
 
 
 def test_the_list_has_a_line_per_study(capsys):
@@ -53,6 +61,7 @@ def test_committed_results_are_of_full_forms(name):
         ([], "reproduce takes a study, such as fmnist3, got nothing; --list names them all"),
         (["fmnist"], "study must be one of .*, got 'fmnist'; did you mean 'fmnist3'"),
         (["fmnist3", "frontier"], "reproduce takes one study, got fmnist3 frontier"),
+        (["pgffl-fig3", "--workers", "2"], "pgffl-fig3 has no separate runs to share out: leave out --workers .*"),
         (["--quik"], "reproduce has no flag --quik; did you mean --quick?"),
     ],
 )
@@ -73,9 +82,7 @@ def test_data_that_is_not_there_is_one_sentence(capsys, tmp_path, monkeypatch):
 def rows():
     trainer = ff.local_sgd(optax.sgd(0.1), steps=2, batch_size=4)
 
-    def build(seed):
-        return ff.simulation(toy.linear, DATA, aggregator=ff.fedavg(), trainer=trainer)
-
+    build = common.fixed(lambda: ff.simulation(toy.linear, DATA, aggregator=ff.fedavg(), trainer=trainer))
     return [common.Row("one, a", build, {"accuracy": 61.23}), common.Row("two", build)]
 
 
@@ -88,18 +95,39 @@ def test_what_was_trained_is_not_trained_again(tmp_path):
     assert len(histories["two"]) == 2
 
 
-def test_other_processes_train_what_is_missing_and_write_it_to_the_same_place(tmp_path, capsys):
+def test_another_process_trains_what_is_missing_and_writes_it_to_the_same_place(tmp_path, capsys):
+    """A row whose simulation is the same for every seed is built there once."""
     first, _ = common.play(rows(), tmp_path / "here", seeds=2, rounds=4, eval_every=2)
-    there = tmp_path / "there"
+    there, built = tmp_path / "there", tmp_path / "built"
     shutil.copytree(tmp_path / "here" / "two", there / "two")
+
+    def noted():
+        with built.open("a") as file:
+            file.write("built ")
+        return rows()[0].build(0)
+
+    left = [rows()[0]._replace(build=common.fixed(noted)), rows()[1]]
     capsys.readouterr()
-    settings = {"processes": False, "n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
-    with distributed.LocalCluster(**settings) as cluster:
-        before = common.CLUSTER.set(Cluster(None, cluster.scheduler_address))
-        shared, _ = common.play(rows(), there, seeds=2, rounds=4, eval_every=2)
-        common.CLUSTER.reset(before)
+    before = sharing.CLUSTER.set(Cluster(1, None))
+    try:
+        shared, _ = common.play(left, there, seeds=2, rounds=4, eval_every=2)
+    finally:
+        sharing.CLUSTER.reset(before)
     assert shared == first
-    assert capsys.readouterr().out.startswith("1 of 2 runs\n2 of 2 runs\none,_a/seed-0: kept")
+    assert built.read_text() == "built "
+    said = capsys.readouterr()
+    assert "1 of 2 runs\n2 of 2 runs\n" in said.out
+    assert "2 runs on 1 worker\n" in said.err
+
+
+def test_what_others_have_trained_must_be_here(tmp_path, monkeypatch):
+    monkeypatch.setattr(sharing, "on_cluster", lambda *given: [])
+    before = sharing.CLUSTER.set(Cluster(1, None))
+    try:
+        with pytest.raises(ValueError, match=r"workers must write to the folder of .*, got no one, a, seed 0"):
+            common.play(rows(), tmp_path, seeds=1, rounds=4, eval_every=2)
+    finally:
+        sharing.CLUSTER.reset(before)
 
 
 def test_another_machine_goes_on_from_the_evaluations_alone(tmp_path):

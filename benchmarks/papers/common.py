@@ -2,11 +2,9 @@
 
 import io
 import json
-import pickle
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +12,7 @@ import jax
 import numpy as np
 
 import fedjax_fair as ff
-from fedjax_fair.engine.cluster import Cluster, on_cluster
+from benchmarks.papers import sharing
 from fedjax_fair.engine.files import to_json, write_atomically
 from fedjax_fair.results.folder import about
 from fedjax_fair.types import Evaluation
@@ -22,8 +20,6 @@ from fedjax_fair.types import Evaluation
 Measured = dict[str, float]
 Found = dict[str, list[Measured]]
 """Per row, a dictionary of measures for every seed."""
-CLUSTER: ContextVar[Cluster | None] = ContextVar("cluster", default=None)
-"""Whose processes train what ``play`` is asked for; None for this one."""
 
 
 class Row(NamedTuple):
@@ -95,11 +91,10 @@ def play(
       ValueError: evaluations of a run of another length.
     """
     asked = {"rounds": rounds, "eval_every": eval_every}
-    share_out(rows, place, seeds, asked)
-    runs: dict[str, dict[int, ff.History]] = {}
-    for row in rows:
-        kept = {seed: load_evaluations(path_of(place, row, seed), asked) for seed in range(seeds)}
-        runs[row.name] = {seed: history for seed, history in kept.items() if history is not None}
+    runs = kept_runs(rows, place, seeds, asked)
+    left = [(row, seed) for row in rows for seed in range(seeds) if seed not in runs[row.name]]
+    if sharing.share_out(train, left, place, asked):
+        runs = kept_runs(rows, place, seeds, asked)
 
     def found() -> Found:
         return {name: [measure(h) for _, h in sorted(of.items())] for name, of in runs.items() if of}
@@ -115,43 +110,30 @@ def play(
     return found(), {name: [history for _, history in sorted(of.items())] for name, of in runs.items()}
 
 
+def kept_runs(
+    rows: Sequence[Row], place: Path, seeds: int, asked: Mapping[str, int]
+) -> dict[str, dict[int, ff.History]]:
+    """Of each row the runs that have ended, by their seeds."""
+    runs = {}
+    for row in rows:
+        kept = {seed: load_evaluations(path_of(place, row, seed), asked) for seed in range(seeds)}
+        runs[row.name] = {seed: history for seed, history in kept.items() if history is not None}
+    return runs
+
+
 def path_of(place: Path, row: Row, seed: int) -> Path:
     """The evaluations of a run that has ended; beside it, without the suffix, the checkpoint of one under way."""
     return place / re.sub(r"[^\w.,=@-]+", "_", row.name) / f"seed-{seed}.npz"
 
 
-def train(row: Row, seed: int, place: Path, asked: Mapping[str, int]) -> ff.History:
+def train(row: Row, seed: int, place: Path, asked: Mapping[str, int], progress: bool | None = None) -> ff.History:
     """Train one row from one seed, and keep its evaluations."""
     path, commit = path_of(place, row, seed), about("")["commit"]
-    folder = path.with_suffix("")
-    _, history = ff.run(row.build(seed), seed, asked["rounds"], eval_every=asked["eval_every"], checkpoint=folder)
+    folder, settings = path.with_suffix(""), {"eval_every": asked["eval_every"], "progress": progress}
+    _, history = ff.run(row.build(seed), seed, asked["rounds"], checkpoint=folder, **settings)
     kept = save_evaluations(path, history, {**asked, "commit": commit})
     shutil.rmtree(folder)
     return kept
-
-
-def share_out(rows: Sequence[Row], place: Path, seeds: int, asked: Mapping[str, int]) -> None:
-    """Have the processes of ``CLUSTER``, where there are any, train what is not there; they write to ``place``."""
-    left = [(row, seed) for row in rows for seed in range(seeds) if not path_of(place, row, seed).exists()]
-    cluster = CLUSTER.get()
-    if cluster is None or not left:
-        return
-    pieces = [(f"{row.name}, seed {seed}", asked["rounds"]) for row, seed in left]
-    done: list[int] = []
-
-    def advance(rounds: int) -> None:
-        done.append(rounds)
-        print(f"{len(done)} of {len(left)} runs", flush=True)
-
-    on_cluster(cluster, train_piece, (tuple(left), place.absolute(), asked), pieces, advance)
-
-
-def train_piece(shared: bytes, i: int) -> tuple[str, None]:
-    """One run of those that are shared out, and what it is called."""
-    (left, place, asked), _ = pickle.loads(shared)
-    row, seed = left[i]
-    train(row, seed, place, asked)
-    return f"{row.name}, seed {seed}", None
 
 
 def save_evaluations(path: Path, history: ff.History, asked: Mapping[str, Any]) -> ff.History:

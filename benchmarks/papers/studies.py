@@ -4,7 +4,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.papers.common import CLUSTER, settings_of
+from benchmarks.papers.common import settings_of
+from benchmarks.papers.sharing import CLUSTER
 from fedjax_fair.engine.cluster import Cluster
 
 RESULTS = Path(__file__).parent / "results"
@@ -19,6 +20,8 @@ class Study(NamedTuple):
     cost: str
     """Of the full form on two cores."""
     data: str
+    alone: bool = False
+    """Whether it has no separate runs that other processes could train."""
 
 
 STUDIES = {
@@ -36,25 +39,25 @@ STUDIES = {
     ),
     "pgffl-table1": Study("pgffl.table1", "PG-FFL, Table I, Fashion-MNIST", "2 h", "fashion_mnist"),
     "pgffl-fig1": Study("pgffl.fig1", "PG-FFL, Figure 1: Lorenz curves", "5 min", "fashion_mnist"),
-    "pgffl-fig3": Study("pgffl.fig3", "PG-FFL, Figure 3: its partitions", "1 min", "fashion_mnist"),
+    "pgffl-fig3": Study("pgffl.fig3", "PG-FFL, Figure 3: its partitions", "1 min", "fashion_mnist", alone=True),
     "pgffl-fig4": Study("pgffl.fig4", "PG-FFL, Figure 4: Gini over rounds", "10 min", "fashion_mnist"),
     "pgffl-fig5": Study("pgffl.fig5", "PG-FFL, Figure 5: participation", "10 min", "fashion_mnist"),
     "pgffl-reachable": Study(
-        "pgffl_reachable.run", "PG-FFL: what any constant weights reach", "15 min", "fashion_mnist"
+        "pgffl_reachable.run", "PG-FFL: what any constant weights reach", "15 min", "fashion_mnist", alone=True
     ),
     "pgffl-trained": Study(
-        "pgffl_trained.run", "PG-FFL's policy, trained on many federations", "30 min", "fashion_mnist"
+        "pgffl_trained.run", "PG-FFL's policy, trained on many federations", "30 min", "fashion_mnist", alone=True
     ),
     "ucbcs-table1": Study("ucbcs_synthetic.table1", "UCB-CS, Table I: Jain of losses", "10 min", "none"),
     "ucbcs-fig1": Study("ucbcs_synthetic.fig1", "UCB-CS, Figure 1: global loss", "with table 1", "none"),
     "ucbcs-fig2": Study("ucbcs_synthetic.fig2", "UCB-CS, Figure 2: clients' losses", "with table 1", "none"),
     "ucbcs-fig3": Study("ucbcs_fmnist.fig3", "UCB-CS, Figure 3", "15 min", "fashion_mnist"),
     "aaggff-heart": Study(
-        "aaggff_heart.run", "AAggFF on four hospitals, and on 100 devices", "30 min", "fashion_mnist"
+        "aaggff_heart.run", "AAggFF on four hospitals, and on 100 devices", "30 min", "fashion_mnist", alone=True
     ),
     "qffl-synthetic": Study("qffl_synthetic.run", "q-FFL, Table 1, Synthetic(1, 1)", "15 min", "none"),
     "qffl-open-question": Study(
-        "qffl_open_question.run", "q-FFL: ratio of sums or sum of ratios?", "5 min", "none"
+        "qffl_open_question.run", "q-FFL: ratio of sums or sum of ratios?", "5 min", "none", alone=True
     ),
     "when-clients-lie": Study(
         "when_clients_lie.run", "FedMABA's open question: when clients lie", "15 min", "fashion_mnist"
@@ -97,8 +100,13 @@ def listing() -> str:
 def reproduce(name: str, quick: bool, out: Path, cluster: Cluster | None = None) -> Path:
     """Run one study; quick forms have a folder of their own, for results and for what a resumed run needs.
 
-    A ``cluster`` trains the runs of studies that are tables of separate runs.
+    A ``cluster`` trains the runs of studies that have separate ones.
+
+    Raises:
+      ValueError: a cluster for a study that has none.
     """
+    if cluster is not None and STUDIES[name].alone:
+        raise ValueError(f"{name} has no separate runs to share out: leave out --workers and --scheduler")
     module, function = STUDIES[name].function.split(".")
     place = out / "quick" if quick else out
     before = CLUSTER.set(cluster)

@@ -17,6 +17,7 @@ import optax
 
 import fedjax_fair as ff
 from benchmarks.papers.common import about
+from benchmarks.papers.sharing import workers
 from fedjax_fair import plot
 from fedjax_fair.engine.files import to_json, write_atomically
 from fedjax_fair.registry.grids import GRIDS, rates
@@ -103,6 +104,7 @@ def tuned(study: str, rules: dict[str, Callable[..., Any]], few: tuple[str, ...]
         last=10,
         checkpoint=out / f"{study}.parts",
         every=max(1, rounds // 2),
+        **workers(),
     )
     plot.save(plot.paired_frontier(found.differences(), found.baseline), out / f"{study}.png")
     settings = {"quick": quick, "seeds": replicates, "rounds": rounds}

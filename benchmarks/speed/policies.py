@@ -112,13 +112,19 @@ def main() -> None:
         rows.append([state, f"{together:.1f} s", *cells, *busy_cells])
         print(rows[-1], flush=True)
     columns = ("state", "episode", "per federation", "one after another", "ff.run of pg_ffl")
-    columns = (*columns, "simulation and ff.run", "less than one after another", "less than simulation and ff.run")
-    columns = (*columns, "processor, per federation", "one after another", "times less")
+    columns = (
+        *columns,
+        "simulation and ff.run",
+        "times less than one after another",
+        "times less than simulation and ff.run",
+    )
+    columns = (*columns, "processor, per federation", "processor, one after another", "times less")
     notes = (
         f"{options.federations} federations of ten clients, {options.rounds} rounds, softmax regressions of 610 "
         f"parameters. One after another: the mean of {options.separate} federations, one at a time in one thread, "
-        "compiled once; ff.run likewise, without its compilation. Simulation and ff.run: a loop over federations "
-        "as one would write it, each compiling its own program. The processor's seconds are those of all threads."
+        "compiled once. ff.run: a second run of ff.pg_ffl(), which sees updates, the median of four federations. "
+        "Simulation and ff.run: a loop over federations as one would write it, each compiling its own program. "
+        "The processor's seconds are those of all threads."
     )
     place = common.folder(options.out, quick=options.quick)
     common.write(place, "policies", "Training a policy", notes, [(columns, rows)], numbers)

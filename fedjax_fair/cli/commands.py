@@ -187,7 +187,7 @@ def reproduce(asked: Reproduction) -> None:
     from fedjax_fair.checks import check_choice
     from fedjax_fair.engine.cluster import cluster_of
 
-    roots = [Path(__file__).parents[1], Path.cwd()]
+    roots = [Path(__file__).parents[2], Path.cwd()]
     root = next((root for root in roots if (root / "benchmarks" / "papers" / "studies.py").exists()), None)
     if root is None:
         raise ValueError("reproduce needs a checkout of the project: there is no benchmarks/papers here")

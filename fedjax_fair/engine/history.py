@@ -87,7 +87,7 @@ class History(NamedTuple):
         Raises:
           ValueError: pandas is not installed.
         """
-        pandas = _pandas("to_pandas")
+        pandas = pandas_for("to_pandas")
         frames = []
         for split in self.scores:
             evaluations, clients = np.shape(self.scores[split].accuracy)
@@ -113,7 +113,7 @@ class History(NamedTuple):
         Raises:
           ValueError: pandas is not installed, or values outside the metric's range.
         """
-        pandas = _pandas("client_table")
+        pandas = pandas_for("client_table")
         _check_range(self)
         columns: dict[str, Any] = {}
         n = np.shape(self.accuracy)[1]
@@ -143,7 +143,7 @@ class History(NamedTuple):
         Raises:
           ValueError: the clients have no groups, pandas is not installed, or values outside the metric's range.
         """
-        pandas = _pandas("group_table")
+        pandas = pandas_for("group_table")
         _check_range(self)
         if self.groups is None:
             raise ValueError("group_table needs clients with groups, as from_arrays(group=...) has, got none")
@@ -187,7 +187,8 @@ def _columns(history: History, split: str) -> dict[str, np.ndarray]:
     return {**named, "loss": np.asarray(history.scores[split].loss)}
 
 
-def _pandas(method: str) -> Any:
+def pandas_for(method: str) -> Any:
+    """The module; ValueError where it is not installed, with how to install it."""
     try:
         import pandas
     except ImportError as error:

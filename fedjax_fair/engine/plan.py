@@ -9,6 +9,7 @@ import optax
 from jax.sharding import Mesh
 
 from fedjax_fair.data import FederatedData
+from fedjax_fair.data.alike import SPLITS
 from fedjax_fair.engine import checks
 from fedjax_fair.engine.alone import check_objective
 from fedjax_fair.engine.blocks import are_uneven, choose_block, choose_eval_batch, choose_interleaved
@@ -37,8 +38,6 @@ from fedjax_fair.robustness.availability import Available, PerClient
 from fedjax_fair.robustness.faults import Fault, check_faults
 from fedjax_fair.selectors import uniform
 from fedjax_fair.types import Aggregator, Key, Method, Params, Selector, Train, as_method
-
-SPLITS = ("train", "validation", "test")
 
 
 class Plan(NamedTuple):
@@ -161,16 +160,16 @@ def components(plan: Plan, net: Model) -> Components:
     """What every round is made of, with this model: the plan's own, or it with its frozen parameters in place."""
     train, local_loss = local_work(net, plan.method, plan.trainer, plan.loss)
     sizes, capacity, memory, revise = plan.data.sizes, plan.capacity, plan.method.memory, plan.method.revise
-    both = train if plan.together else None
-    judged = plan.loss if isinstance(plan.metrics[0], Whole) else plan.metrics[0]  # no rule reads a Whole
+    interleaved = train if plan.together else None
+    metric = plan.loss if isinstance(plan.metrics[0], Whole) else plan.metrics[0]  # no rule reads a Whole
     return Components(
         n_clients=plan.data.n_clients,
         selector=plan.selector,
         available=plan.available,
         faults=plan.faults,
-        training=cohort_training(train, local_loss, sizes, plan.block, both, bool(plan.faults), memory),
+        training=cohort_training(train, local_loss, sizes, plan.block, interleaved, bool(plan.faults), memory),
         loss=scoring(net, plan.loss),
-        metric=scoring(net, judged),
+        metric=scoring(net, metric),
         largest_train=capacity["train"],
         largest_cohort=largest_cohort(sizes, plan.selector.cohort),
         largest_validation=capacity["validation"],
@@ -193,7 +192,7 @@ def evaluation(plan: Plan, net: Model) -> Callable[..., Any]:
         return local_work(net, Method(plan.method.aggregator), tune, plan.loss)
 
     scores = plan.measures.score(net, plan.loss)
-    naming = (plan.measures.wholes, plan.measures.evaluation, plan.capacity)
+    results = (plan.measures.wholes, plan.measures.evaluation, plan.capacity)
     own = owners(plan.evaluate, plan.method.memory, work, plan.data.sizes)
-    alone = judged_alone(scores, own, plan.eval_batch, plan.mesh, *naming, are_uneven(plan.data.sizes))
-    return evaluator(scores, plan.names, plan.eval_batch, plan.mesh, alone, *naming)
+    alone = judged_alone(scores, own, plan.eval_batch, plan.mesh, *results, are_uneven(plan.data.sizes))
+    return evaluator(scores, plan.names, plan.eval_batch, plan.mesh, alone, *results)

@@ -5,19 +5,21 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_fair.engine.history import History, measures_of
+from fedjax_fair.engine.history import History, measures_of, pandas_for
 
 
 def client_table(histories: History | Iterable[History]) -> Any:
     """A data frame with a row per client, of several runs of the same clients; needs pandas.
 
     Rows go from the worst served on average to the best. Columns are those of ``History.client_table``, after the
-    last round: ``rounds`` and ``examples`` are means over the runs. Each measure, such as ``accuracy``, is the mean
-    over the runs that have a value of the client and in which it did not fail. Beside it stands the sample standard
-    deviation, as ``accuracy std``, which is NaN of a single value. ``failed`` is in how many runs it failed.
+    last round of each run: ``rounds`` and ``examples`` are means over the runs. Each measure, such as ``accuracy``,
+    is the mean over the runs that have a value of the client and in which it did not fail. Beside it stands the
+    sample standard deviation, as ``accuracy std``, which is NaN of a single value. ``failed`` is in how many runs
+    it failed.
 
-    Clients are the same where they have the same names. Clients without names are taken by their numbers: they are
-    refused where their numbers of examples differ, as in federations that are drawn anew for every replicate.
+    Clients are the same where they have the same names, in one order. Clients without names are taken by their
+    numbers: they are refused where their numbers of examples differ, as in federations that are drawn anew for
+    every replicate.
 
     Args:
       histories: runs, such as ``found.runs["fedavg"]`` of ``ff.compare``, or ``swept.histories[point]``.
@@ -31,14 +33,14 @@ def client_table(histories: History | Iterable[History]) -> Any:
     >>> [*ff.client_table([one, other]).columns]
     ['client', 'rounds', 'examples', 'accuracy', 'accuracy std', 'loss', 'loss std', 'failed']
     """
-    listed = [histories] if isinstance(histories, History) else list(histories)
+    listed = [histories] if isinstance(histories, History) or not isinstance(histories, Iterable) else [*histories]
     if not listed or not all(isinstance(history, History) for history in listed):
         got = ", ".join(type(history).__name__ for history in listed) or "none"
         raise ValueError(f"histories must be those of one or more runs of a rule, got {got}")
     first = listed[0]
     for history in listed[1:]:
         _check_same(first, history)
-    import pandas
+    pandas = pandas_for("client_table")
 
     frames = [history.client_table().set_index("client") for history in listed]
     who = np.arange(np.shape(first.accuracy)[1]) if first.clients is None else first.clients
@@ -75,7 +77,7 @@ def _check_same(first: History, other: History) -> None:
     if counts[0] != counts[1]:
         raise ValueError(f"histories must be of the same clients, got {counts[0]} and {counts[1]} of them")
     if (first.clients, first.groups) != (other.clients, other.groups):
-        raise ValueError("histories must be of the same clients, got others by name or group")
+        raise ValueError("histories must be of the same clients, in one order, got others by name or group")
     for split, sizes in (first.examples or {}).items():
         ours, theirs = np.asarray(sizes)[-1], np.asarray((other.examples or {}).get(split, sizes))[-1]
         if first.clients is None and (differ := np.flatnonzero(ours != theirs)).size:

@@ -39,7 +39,7 @@ def listening(rule):
 @pytest.fixture
 def ways(monkeypatch):
     """How each round that was traced trained its cohort."""
-    from fedjax_fair.engine import simulation as simulate
+    from fedjax_fair.engine import plan
 
     taken = []
 
@@ -52,7 +52,7 @@ def ways(monkeypatch):
 
         return training._replace(stacked=note("stacked"), summed=note("summed"))
 
-    monkeypatch.setattr(simulate, "cohort_training", noting)
+    monkeypatch.setattr(plan, "cohort_training", noting)
     return taken
 
 

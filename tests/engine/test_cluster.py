@@ -53,7 +53,8 @@ def here():
 @pytest.fixture(scope="module")
 def scheduler():
     settings = {"processes": False, "n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
-    with distributed.LocalCluster(**settings) as cluster:
+    page = {"dashboard_address": "127.0.0.1:0"}  # else it asks for port 8787 all the same
+    with distributed.LocalCluster(**settings, scheduler_kwargs=page) as cluster:
         yield cluster.scheduler_address
 
 

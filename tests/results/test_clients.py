@@ -82,7 +82,10 @@ REFUSED = {
     "histories must be those of one or more runs of a rule, got none": [],
     "histories must be those of one or more runs of a rule, got str": {"fedavg": []},
     "histories must have the same splits, got ['test'] and ['train']": [ran(1, 1, 1), ran(1, 1, 1, split="train")],
-    "histories must be of the same clients, got others by name or group": [ran(1, 1, 1), ran(1, 1, 1, names=BERN)],
+    "histories must be of the same clients, in one order, got others by name or group": [
+        ran(1, 1, 1),
+        ran(1, 1, 1, names=BERN),
+    ],
     "histories must be of the same clients, got 3 and 2 of them": [
         ran(1, 1, 1, names=None),
         ran(1, 1, loss=(1, 1), names=None, examples=(4, 5)),

@@ -1,0 +1,80 @@
+"""A study's separate runs shared out among processes, and what a comparison needs to do so."""
+
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from fedjax_fair.engine.cluster import Cluster, on_cluster
+
+CLUSTER: ContextVar[Cluster | None] = ContextVar("cluster", default=None)
+"""Whose processes train what a study is made of; None for this one."""
+
+
+def workers() -> dict[str, Any]:
+    """The arguments of ``ff.compare`` that have the same processes train its runs."""
+    cluster = CLUSTER.get()
+    return {} if cluster is None else cluster._asdict()
+
+
+def share_out(
+    train: Callable[..., Any], left: Sequence[tuple[Any, int]], place: Path, asked: Mapping[str, int]
+) -> bool:
+    """Have the processes of ``CLUSTER`` call ``train(row, seed, place, asked)`` for each pair; whether there are.
+
+    They write to ``place``, which they must share with this process.
+
+    Raises:
+      ValueError: what they have trained is not here.
+    """
+    from benchmarks.papers.common import path_of
+
+    cluster = CLUSTER.get()
+    if cluster is None or not left:
+        return False
+    pieces = [(_name(row, seed), asked["rounds"]) for row, seed in left]
+    done: list[int] = []
+
+    def advance(rounds: int) -> None:
+        done.append(rounds)
+        print(f"{len(done)} of {len(left)} runs", flush=True)
+
+    remark = f"{len(left)} run{'s' * (len(left) > 1)}"
+    on_cluster(cluster, _train_piece, (train, tuple(left), place.absolute(), asked), pieces, advance, remark)
+    missing = [_name(row, seed) for row, seed in left if not path_of(place, row, seed).exists()]
+    if missing:
+        raise ValueError(
+            f"workers must write to the folder of this process, {place.absolute()}, got no {missing[0]}"
+        )
+    return True
+
+
+def _name(row: Any, seed: int) -> str:
+    return f"{row.name}, seed {seed}"
+
+
+def _train_piece(shared: bytes, i: int) -> tuple[str, None]:
+    """One run of those that are shared out, unless another process has finished it, and what it is called."""
+    from benchmarks.papers.common import path_of
+
+    train, left, place, asked = _laid_out(shared)
+    row, seed = left[i]
+    if not path_of(place, row, seed).exists():
+        _one_row(row.name)
+        train(row, seed, place, asked, progress=False)
+    return _name(row, seed), None
+
+
+@lru_cache(maxsize=1)  # a row whose simulation is the same for every seed compiles once
+def _laid_out(shared: bytes) -> Any:
+    return pickle.loads(shared)[0]
+
+
+@lru_cache(maxsize=1)
+def _one_row(name: str) -> None:
+    """Forget the programs of the row before: a process may hold only so many, and no two rows share any."""
+    jax.clear_caches()
