@@ -28,6 +28,10 @@ UNFIT = (TypeError, AttributeError, pickle.PicklingError)
 """What pickle raises."""
 
 
+WAIT = 300
+"""Seconds for the first worker of a scheduler to come: batch systems start them when they like."""
+
+
 class Cluster(NamedTuple):
     """Who does the work."""
 
@@ -183,7 +187,12 @@ def _reached(scheduler: str | None) -> Iterator[Any]:
         raise ValueError(f"scheduler {scheduler!r} does not answer: {' '.join(str(error).split())}") from error
     with client:
         if not client.scheduler_info()["workers"]:
-            raise ValueError(f"scheduler {scheduler!r} has no workers: start some, dask worker {scheduler}")
+            print(f"waiting for the first worker of {scheduler}", file=sys.stderr, flush=True)
+            try:
+                client.wait_for_workers(1, timeout=WAIT)
+            except TimeoutError:
+                none = f"scheduler {scheduler!r} has had no workers for {WAIT} seconds"
+                raise ValueError(f"{none}: start some, dask worker {scheduler}") from None
         yield client
 
 

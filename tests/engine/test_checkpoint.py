@@ -12,16 +12,19 @@ import time
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 import toy
+from jax._src import pretty_printer
 from numpy.testing import assert_array_equal
 from tensorboardX.proto.event_pb2 import Event
 
 import fedjax_fair as ff
 from fedjax_fair.engine import checkpoint as checkpoints
 from fedjax_fair.engine.checkpoint import CheckpointError
+from fedjax_fair.engine.digests import digest_of
 
 DATA = toy.federation()
 
@@ -424,3 +427,12 @@ def test_tensorboard_is_an_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(ValueError, match=r"pip install 'fedjax-fair\[tensorboard\]'"):
         ff.callbacks.tensorboard(tmp_path)
+
+
+def test_a_program_is_the_same_in_a_terminal(monkeypatch):
+    """Where JAX writes it in colours, as it does in notebooks."""
+    program = jax.make_jaxpr(jnp.sin)(1.0)
+    plain = digest_of(program)
+    monkeypatch.setattr(pretty_printer, "CAN_USE_COLOR", True)
+    assert "\x1b" in str(program)
+    assert digest_of(program) == plain

@@ -54,8 +54,8 @@ def here():
 def scheduler():
     settings = {"processes": False, "n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
     page = {"dashboard_address": "127.0.0.1:0"}  # else it asks for port 8787 all the same
-    with distributed.LocalCluster(**settings, scheduler_kwargs=page) as cluster:
-        yield cluster.scheduler_address
+    with distributed.LocalCluster(**settings, scheduler_kwargs=page) as started:
+        yield started.scheduler_address
 
 
 def kill_one_once_something_is_kept(folder, killed):
@@ -111,6 +111,18 @@ def test_a_call_says_once_what_it_has_for_how_many_workers(scheduler, capsys):
     assert (
         capsys.readouterr().err == "4 runs in 2 pieces and 4 pieces of the rows (local) and (pooled) on 1 worker\n"
     )
+
+
+def test_a_call_waits_for_the_first_worker(monkeypatch, capsys):
+    monkeypatch.setattr(cluster, "WAIT", 1)
+    page = {"dashboard_address": "127.0.0.1:0"}
+    with distributed.LocalCluster(
+        processes=False, n_workers=0, dashboard_address=None, scheduler_kwargs=page
+    ) as none:
+        address = none.scheduler_address
+        with pytest.raises(ValueError, match=f"scheduler '{address}' has had no workers for 1 seconds: start some"):
+            contest(scheduler=address, references=False)
+    assert capsys.readouterr().err == f"waiting for the first worker of {address}\n"
 
 
 def test_pieces_are_computed_under_the_settings_of_jax_that_are_here(scheduler):
