@@ -100,6 +100,9 @@ def on_cluster(
                     )
                 found[places[future.key]] = result
                 advance(rounds)
+        except KeyboardInterrupt:
+            busy = "workers of a scheduler finish the pieces that they are at"
+            raise KeyboardInterrupt(f"stopped; {busy}") from None
         finally:
             client.cancel(futures)
     return found

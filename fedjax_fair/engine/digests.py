@@ -12,9 +12,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 def digest_of(*traced: ClosedJaxpr) -> str:
     """A digest of traced programs, constants included."""
-    texts = [
-        program.pretty_print(use_color=False) for program in traced
-    ]  # str has colours in a terminal or notebook
+    texts = [program.pretty_print(use_color=False) for program in traced]  # str has colours in a terminal
     words = [re.sub(r" at 0x[0-9a-f]+", "", text).encode() for text in texts]  # where functions lie
     return digest(*words, *(piece for program in traced for piece in bytes_of([*_constants(program)])))
 
