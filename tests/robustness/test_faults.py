@@ -282,7 +282,7 @@ def test_clipping_shortens_the_long_and_leaves_the_short():
     assert_allclose(got, 0.2 * np.array([0.6, 0.8]) + 0.3 * np.array([0.3, 0.4]) + [-0.5, 0], rtol=1e-6)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.integers(1, 8), st.integers(0, 6), st.floats(0, 0.5), st.integers(0, 2**31))
 def test_trimmed_mean_and_median_are_numpys_on_the_active(active, absent, share, seed):
     rng = np.random.default_rng(seed)
