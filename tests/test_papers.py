@@ -115,9 +115,7 @@ def test_another_process_trains_what_is_missing_and_writes_it_to_the_same_place(
         sharing.CLUSTER.reset(before)
     assert shared == first
     assert built.read_text() == "built "
-    said = capsys.readouterr()
-    assert "1 of 2 runs\n2 of 2 runs\n" in said.out
-    assert "2 runs on 1 worker\n" in said.err
+    assert "2 runs on 1 worker\n1 of 2 pieces\n2 of 2 pieces\n" in capsys.readouterr().err
 
 
 def test_what_others_have_trained_must_be_here(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """A study's separate runs shared out among processes, and what a comparison needs to do so."""
 
 import pickle
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
@@ -41,7 +42,8 @@ def share_out(
 
     def advance(rounds: int) -> None:
         done.append(rounds)
-        print(f"{len(done)} of {len(left)} runs", flush=True)
+        if sys.stderr.isatty():  # else there is a line for every piece
+            print(f"{len(done)} of {len(left)} runs", file=sys.stderr, flush=True)
 
     remark = f"{len(left)} run{'s' * (len(left) > 1)}"
     on_cluster(cluster, _train_piece, (train, tuple(left), place.absolute(), asked), pieces, advance, remark)

@@ -57,9 +57,9 @@ COMPARING = [
         str,
         "accuracy",
         "How: accuracy, worst10, variance, gini, or accuracy_if_worst10 (the best "
-        "accuracy of those whose worst 10 %% are no lower than the baseline's), on the validation split.",
+        "accuracy of those whose worst 10 % are no lower than the baseline's), on the validation split.",
     ),
-    _flag("plots", bool, False, "Draw Lorenz curves, histograms and curves over rounds into the folder."),
+    _flag("plots", bool, False, "Draw Lorenz curves, histograms, curves and differences into the folder."),
     _flag("references", bool, True, "Also train every client alone, and one client that has all examples."),
 ]
 """The flags that only compare has."""

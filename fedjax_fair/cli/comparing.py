@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_fair import plot
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.cli import components as parts
 from fedjax_fair.cli.experiment import Experiment
@@ -156,6 +157,8 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
     finish(contest, folder, found, notes)
     if experiment.plots:
         write_plots(folder, found.runs, contest.ground.honest)
+        if experiment.replicates > 1 and len(found.runs) > 1:
+            plot.save(plot.paired_frontier(found.differences(), found.baseline), folder / "paired.png")
 
 
 def finish(contest: Contest, folder: Path, found: Comparison, notes: Any) -> None:

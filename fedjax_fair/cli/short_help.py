@@ -78,7 +78,7 @@ def _line(field: Any, told: str) -> str:
     named = " ".join(map(str, default)) if isinstance(default, tuple) else default
     plain = default is None or default == () or isinstance(default, bool) or len(str(named)) > LONG
     usual = "" if plain else f" ({named})"
-    words = textwrap.shorten(told.replace("%%", "%"), WIDTH - 20 - len(usual), placeholder=" ...")
+    words = textwrap.shorten(told, WIDTH - 20 - len(usual), placeholder=" ...")
     return f"  {_flag(field.name):<18}{words}{usual}"
 
 

@@ -75,7 +75,8 @@ def on_cluster(
     ``work`` is a function of a module that returns the name of the piece that it did, and what it found. It gets
     ``(shared, settings)`` pickled, once for all: what it has laid out under other settings of JAX is not the same.
     A piece whose process dies is given to another. ``advance`` is told a piece's rounds when it is done.
-    ``remark``, what the pieces are, is printed on standard error, with the number of workers.
+    ``remark``, what the pieces are, is printed on standard error, with the number of workers; where that is no
+    terminal, so is a line for every piece that is done.
 
     Raises:
       ValueError: what cannot be pickled, workers that do not start, or another process that makes other pieces of
@@ -90,7 +91,7 @@ def on_cluster(
             print(f"{remark} on {counted(workers, 'worker')}", file=sys.stderr, flush=True)
         there = client.scatter([pickled], broadcast=True, hash=False)[0]
         futures = [client.submit(_do, work, there, i, settings, pure=False) for i in range(len(pieces))]
-        places, found = {future.key: i for i, future in enumerate(futures)}, [None] * len(futures)
+        places, found, done = {future.key: i for i, future in enumerate(futures)}, [None] * len(futures), 0
         try:
             for future, (name, result) in dask.as_completed(futures, with_results=True):
                 mine, rounds = pieces[places[future.key]]
@@ -100,6 +101,9 @@ def on_cluster(
                     )
                 found[places[future.key]] = result
                 advance(rounds)
+                done += 1
+                if remark is not None and not sys.stderr.isatty():
+                    print(f"{done} of {len(pieces)} pieces", file=sys.stderr, flush=True)
         except KeyboardInterrupt:
             busy = "workers of a scheduler finish the pieces that they are at"
             raise KeyboardInterrupt(f"stopped; {busy}") from None

@@ -60,6 +60,7 @@ def test_the_folder_holds_settings_summaries_every_client_and_plots(compared):
         "lorenz.png",
         "histogram.png",
         "over_rounds.png",
+        "paired.png",
     }
     assert {path.name for path in out.iterdir()} == names
     assert (out / "comparison.txt").read_text() == compared[1]

@@ -242,19 +242,19 @@ SETTINGS = {"reweighted": {"phi": jnp.square}, "term": {"t": 1.0}}
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_clients_that_send_nonsense_are_as_good_as_absent(name):
-    """Shown for every rule, over several rounds: same ids, same keys, same history. One sends NaN, others inf."""
-    first = np.arange(N) == LIARS.argmax()
-    nonsense = [ff.faults.not_finite(LIARS & first, np.nan), ff.faults.not_finite(LIARS & ~first, np.inf)]
-    failing = simulation(RULES[name](), faults=nonsense)
+def test_a_client_that_sends_nonsense_is_as_good_as_absent(name):
+    """Shown for every rule, over several rounds: same ids, same keys, same history."""
     absent = simulation(RULES[name](), available=ff.availability.trace([~LIARS]))
-    (one, seen), (other, expected) = (ff.run(sim, 0, 6, eval_every=3) for sim in (failing, absent))
-    assert_array_equal(seen.active, ~LIARS[seen.ids])
-    assert_array_equal(seen.ids, expected.ids)
-    assert_allclose(seen.coef, expected.coef, rtol=1e-6, atol=1e-7)
-    assert_allclose(seen.loss, expected.loss, rtol=1e-6)
-    for a, b in zip(jax.tree.leaves(one.params), jax.tree.leaves(other.params)):
-        assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+    other, expected = ff.run(absent, 0, 6, eval_every=3)
+    for value in (np.nan, np.inf):
+        failing = simulation(RULES[name](), faults=[ff.faults.not_finite(LIARS, value)])
+        one, seen = ff.run(failing, 0, 6, eval_every=3)
+        assert_array_equal(seen.active, ~LIARS[seen.ids])
+        assert_array_equal(seen.ids, expected.ids)
+        assert_allclose(seen.coef, expected.coef, rtol=1e-6, atol=1e-7)
+        assert_allclose(seen.loss, expected.loss, rtol=1e-6)
+        for a, b in zip(jax.tree.leaves(one.params), jax.tree.leaves(other.params)):
+            assert_allclose(a, b, rtol=1e-6, atol=1e-7)
 
 
 # What the server does about it
