@@ -4,6 +4,8 @@ import json
 import re
 import shutil
 from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -86,20 +88,31 @@ def rows():
     return [common.Row("one, a", build, {"accuracy": 61.23}), common.Row("two", build)]
 
 
-def test_what_was_trained_is_not_trained_again(tmp_path):
-    first, _ = common.play(rows(), tmp_path / "parts", seeds=2, rounds=4, eval_every=2)
+class Trained(NamedTuple):
+    place: Path
+    found: common.Found
+    histories: dict
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Two rows from two seeds."""
+    place = tmp_path_factory.mktemp("parts")
+    return Trained(place, *common.play(rows(), place, seeds=2, rounds=4, eval_every=2))
+
+
+def test_what_was_trained_is_not_trained_again(trained):
     with rounds_played() as played:
-        again, histories = common.play(rows(), tmp_path / "parts", seeds=2, rounds=4, eval_every=2)
+        again, histories = common.play(rows(), trained.place, seeds=2, rounds=4, eval_every=2)
     assert played == []
-    assert again == first
+    assert again == trained.found
     assert len(histories["two"]) == 2
 
 
-def test_another_process_trains_what_is_missing_and_writes_it_to_the_same_place(tmp_path, capsys):
+def test_another_process_trains_what_is_missing_and_writes_it_to_the_same_place(trained, tmp_path, capsys):
     """A row whose simulation is the same for every seed is built there once."""
-    first, _ = common.play(rows(), tmp_path / "here", seeds=2, rounds=4, eval_every=2)
     there, built = tmp_path / "there", tmp_path / "built"
-    shutil.copytree(tmp_path / "here" / "two", there / "two")
+    shutil.copytree(trained.place / "two", there / "two")
 
     def noted():
         with built.open("a") as file:
@@ -113,7 +126,7 @@ def test_another_process_trains_what_is_missing_and_writes_it_to_the_same_place(
         shared, _ = common.play(left, there, seeds=2, rounds=4, eval_every=2)
     finally:
         sharing.CLUSTER.reset(before)
-    assert shared == first
+    assert shared == trained.found
     assert built.read_text() == "built "
     assert "2 runs on 1 worker\n1 of 2 pieces\n2 of 2 pieces\n" in capsys.readouterr().err
 
@@ -128,29 +141,27 @@ def test_what_others_have_trained_must_be_here(tmp_path, monkeypatch):
         sharing.CLUSTER.reset(before)
 
 
-def test_another_machine_goes_on_from_the_evaluations_alone(tmp_path):
+def test_another_machine_goes_on_from_the_evaluations_alone(trained, tmp_path):
     """What ended is read from its ``.npz``: accuracy and loss, bit for bit, without the checkpoint."""
-    place = tmp_path / "parts"
-    first, histories = common.play(rows(), place, seeds=2, rounds=4, eval_every=2)
+    place = shutil.copytree(trained.place, tmp_path / "parts")
     assert sorted(path.name for path in place.glob("*/*")) == 2 * ["seed-0.npz"] + 2 * ["seed-1.npz"]
     (place / "two" / "seed-1.npz").unlink()
     with rounds_played() as played:
         again, read = common.play(rows(), place, seeds=2, rounds=4, eval_every=2)
     assert sum(played) == 4  # the run that is missing, no other
-    assert again == first
-    for name, of_seeds in histories.items():
+    assert again == trained.found
+    for name, of_seeds in trained.histories.items():
         for one, other in zip(of_seeds, read[name], strict=True):
             jax.tree.map(np.testing.assert_array_equal, one.scores, other.scores)
             np.testing.assert_array_equal(one.rounds, [2, 4])
             np.testing.assert_array_equal(other.rounds, [2, 4])
 
 
-def test_evaluations_of_another_length_are_not_taken(tmp_path):
-    common.play(rows(), tmp_path / "parts", seeds=1, rounds=4, eval_every=2)
+def test_evaluations_of_another_length_are_not_taken(trained):
     with pytest.raises(
         ValueError, match=r"seed-0.npz is of a run with .*'rounds': 4.*, this study has .*'rounds': 6"
     ):
-        common.play(rows(), tmp_path / "parts", seeds=1, rounds=6, eval_every=2)
+        common.play(rows(), trained.place, seeds=1, rounds=6, eval_every=2)
 
 
 def test_a_table_is_there_while_its_study_is_under_way(tmp_path, monkeypatch):
