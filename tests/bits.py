@@ -10,7 +10,6 @@ import fedjax_fair as ff
 
 MOMENTUM = optax.sgd(0.5, momentum=0.9)
 CASES = [
-    (ff.fedavg(), None, 1),
     (ff.fedmaba(), optax.adam(0.01), None),
     (ff.fedmaba(), MOMENTUM, 2),
     (ff.fedmgda_plus(), MOMENTUM, 1),
