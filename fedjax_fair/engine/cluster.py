@@ -105,8 +105,9 @@ def on_cluster(
                 if remark is not None and not sys.stderr.isatty():
                     print(f"{done} of {len(pieces)} pieces", file=sys.stderr, flush=True)
         except KeyboardInterrupt:
-            busy = "workers of a scheduler finish the pieces that they are at"
-            raise KeyboardInterrupt(f"stopped; {busy}") from None
+            if cluster.workers is not None:  # they end with this process
+                raise
+            raise KeyboardInterrupt("stopped; the scheduler's workers finish the pieces that they are at") from None
         finally:
             client.cancel(futures)
     return found
