@@ -1,6 +1,7 @@
 """An experiment's settings: dataclasses made out of the factories' signatures."""
 
 import dataclasses
+import functools
 import inspect
 import types
 from collections.abc import Callable
@@ -140,6 +141,7 @@ def plain_type(parameter: inspect.Parameter, hint: Any) -> Any:
     return type(parameter.default)
 
 
+@functools.cache  # three commands ask, of some fifty factories
 def settings_class(factory: Callable[..., Any]) -> type:
     """A dataclass with a field per hyper-parameter of ``factory`` that the experiment does not settle."""
     import tyro
