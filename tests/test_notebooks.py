@@ -29,7 +29,7 @@ def test_a_notebook_runs_from_top_to_bottom(path, tmp_path):
     notebook = nbformat.read(path, as_version=4)
     parameters = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
     assert len(parameters) == 1
-    parameters[0].source = "ROUNDS, SEEDS = 12, 2"
+    parameters[0].source = "ROUNDS, SEEDS = 6, 2"
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
 

@@ -265,10 +265,8 @@ def test_a_client_that_sends_nonsense_is_as_good_as_absent(name):
     @jax.jit
     def play(absent, value):
         def crash(report, key):
-            broken = {signal: jnp.full_like(getattr(report, signal), value) for signal in SIGNALS}
-            return report._replace(
-                updates=jax.tree.map(lambda u: jnp.full_like(u, value), report.updates), **broken
-            )
+            sent = {name: getattr(report, name) for name in ("updates", *SIGNALS)}
+            return report._replace(**jax.tree.map(lambda leaf: jnp.full_like(leaf, value), sent))
 
         sim = simulation(
             RULES[name](),
