@@ -46,8 +46,8 @@ def path_of(place: Path, row: Row, seed: int) -> Path:
 def train(row: Row, seed: int, place: Path, asked: Mapping[str, int], progress: bool | None = None) -> ff.History:
     """Train one row from one seed, and keep its evaluations."""
     path, commit = path_of(place, row, seed), about("")["commit"]
-    folder, settings = path.with_suffix(""), {"eval_every": asked["eval_every"], "progress": progress}
-    _, history = ff.run(row.build(seed), seed, asked["rounds"], checkpoint=folder, **settings)
+    folder, (rounds, eval_every) = path.with_suffix(""), (asked["rounds"], asked["eval_every"])
+    _, history = ff.run(row.build(seed), seed, rounds, eval_every=eval_every, checkpoint=folder, progress=progress)
     kept = save_evaluations(path, history, {**asked, "commit": commit})
     shutil.rmtree(folder)
     return kept
