@@ -12,12 +12,19 @@ from fedjax_fair.types import Key
 
 def top(values: Array, m: int, key: Key) -> Array:
     """Places of the m largest values, ties in random order; NaN, which no comparison can place, comes last."""
-    tiebreak = jax.random.uniform(key, values.shape)
     values = jnp.where(jnp.isnan(values), -jnp.inf, values)
     if values.shape[0] < MANY or 2 * m > values.shape[0]:
+        tiebreak = jax.random.uniform(key, values.shape)
         return jnp.lexsort((tiebreak, values))[::-1][:m].astype(jnp.int32)
-    # The same without a sort of all: who is above the m-th value is in, and of its equals the luckiest are.
-    least = values[largest(values, m)[-1]]
+    # The same without a sort of all, and without a draw for each of them where the first m + 1 differ.
+    first = largest(values, m + 1)
+    alike = (values[first[1:]] == values[first[:-1]]).any()
+    return jax.lax.cond(alike, lambda: _lucky(values, values[first[m - 1]], m, key), lambda: first[:m])
+
+
+def _lucky(values: Array, least: Array, m: int, key: Key) -> Array:
+    """Who is above the m-th largest value, ``least``, and of its equals the luckiest."""
+    tiebreak = jax.random.uniform(key, values.shape)
     luck = jnp.where(values > least, 2, jnp.where(values == least, tiebreak, -1))
     last = values.shape[0] - 1  # of two alike in everything, a sort's end has the later one
     among = jnp.sort(last - largest(luck[::-1], m))
