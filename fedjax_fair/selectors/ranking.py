@@ -1,5 +1,8 @@
 """What the strategies that take the largest of something share."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -8,6 +11,8 @@ from fedjax_fair.checks import check_count
 from fedjax_fair.numerics.largest import MANY, largest
 from fedjax_fair.selectors.size_proportional import size_proportional
 from fedjax_fair.types import Key
+
+T = TypeVar("T")
 
 
 def top(values: Array, m: int, key: Key) -> Array:
@@ -29,6 +34,11 @@ def _lucky(values: Array, least: Array, m: int, key: Key) -> Array:
     last = values.shape[0] - 1  # of two alike in everything, a sort's end has the later one
     among = jnp.sort(last - largest(luck[::-1], m))
     return among[jnp.lexsort((tiebreak[among], values[among]))[::-1]].astype(jnp.int32)
+
+
+def shortcut(holds: Array, short: Callable[[], T], long: Callable[[], T], clients: int) -> T:
+    """``short()`` where it ``holds``, else ``long()``, right in any case: a branch pays for many clients only."""
+    return jax.lax.cond(holds, short, long) if clients >= MANY else long()
 
 
 def check_candidates(m: int, d: int | None) -> None:

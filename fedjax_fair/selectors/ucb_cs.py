@@ -2,13 +2,12 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.checks import check_count, check_range
 from fedjax_fair.numerics.solvers import masked_mean, scatter
-from fedjax_fair.selectors.ranking import top
+from fedjax_fair.selectors.ranking import shortcut, top
 from fedjax_fair.types import Context, Key, Report, Selector
 
 FAR = 40.0  # nats: beyond e^40 the bonus is all that counts of an index, and is compared by its logarithm
@@ -84,7 +83,7 @@ def ucb_cs(m: int, gamma: Array | float = 0.7, literal_alg1: bool = False) -> Se
         """While there are m clients who have never taken part, those alone: the others' indices do not count."""
         new = ~jnp.isfinite(state.log_count)
         alone = jnp.where(new, jnp.inf, jnp.zeros_like(state.mean))
-        return jax.lax.cond(jnp.sum(new) >= m, lambda: alone, lambda: ranked(state))
+        return shortcut(jnp.sum(new) >= m, lambda: alone, lambda: ranked(state), new.size)
 
     def select(state: UCBState, key: Key, context: Context) -> tuple[Array, UCBState]:
         del context
@@ -112,7 +111,7 @@ def ucb_cs(m: int, gamma: Array | float = 0.7, literal_alg1: bool = False) -> Se
             return masked_mean(means, known), known.any()
 
         nobody = (jnp.zeros((), means.dtype), jnp.zeros((), bool))
-        others, are_there = jax.lax.cond(seen.all(), lambda: nobody, of_others)  # it looks at every client
+        others, are_there = shortcut(seen.all(), lambda: nobody, of_others, counts.size)
         lapsed = ~seen & are_there
         state = state._replace(
             mean=scatter(means, ids, averaged(others), lapsed),
