@@ -1,6 +1,8 @@
 """The benchmarks measure what they say they do."""
 
+import json
 import math
+import types
 
 import jax
 import jax.numpy as jnp
@@ -63,6 +65,28 @@ def test_only_the_honest_are_judged_among_liars():
     honest, lying, all_of_them = (when_clients_lie.judged(history, who) for who in (~liars, liars, liars | ~liars))
     assert_allclose(honest["accuracy"] + lying["accuracy"], 2 * all_of_them["accuracy"], rtol=1e-5)
     assert_allclose(honest["accuracy"], 100 * history.accuracy[-10:, :5].mean(), rtol=1e-5)
+
+
+def test_all_runs_of_the_liars_are_shared_out_at_once(tmp_path, monkeypatch):
+    """One call of ``play``, and so one cluster; every cell is of its own row, and of the honest."""
+    calls = []
+
+    def play(rows, place, *, seeds, **how):
+        names = [row.name for row in rows]
+        calls.append(names)
+        liars = [ff.faults.some(100, float(name.split()[-1][:-1]) / 100) for name in names]
+        right = [np.where(lie, 0, i / 10)[None] for i, lie in enumerate(liars)]  # the honest of row i: 10 i %
+        return {}, {name: [types.SimpleNamespace(accuracy=a)] * seeds for name, a in zip(names, right)}
+
+    monkeypatch.setattr(when_clients_lie, "play", play)
+    monkeypatch.setattr(ff.data, "load", lambda *args, **how: None)
+    monkeypatch.setattr(when_clients_lie, "draw", lambda *args: None)
+    when_clients_lie.run(True, tmp_path)
+    assert [len(names) for names in calls] == [10]
+    assert calls[0][:3] == ["FedAvg; as reported; 0%", "FedAvg; as reported; 40%", "AFL, lr = .01; as reported; 0%"]
+    kept = json.loads((tmp_path / "when-clients-lie.json").read_text())["rows"]
+    wanted = np.broadcast_to(10 * np.arange(10).reshape(5, 2, 1), (5, 2, 2))  # rules x shares x seeds
+    assert_allclose([row["accuracy"] for row in kept.values()], wanted, rtol=1e-5)
 
 
 USERS = ("resnet-user", "gru-shakespeare", "skewed-fedmaba", "transformer-text")

@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+import cloudpickle
 import jax
 import numpy as np
 import optax
@@ -21,6 +22,7 @@ from benchmarks.papers import (
     common,
     fmnist3,
     frontier,
+    runs,
     shakespeare,
     sharing,
     studies,
@@ -84,8 +86,8 @@ def test_data_that_is_not_there_is_one_sentence(capsys, tmp_path, monkeypatch):
 def rows():
     trainer = ff.local_sgd(optax.sgd(0.1), steps=2, batch_size=4)
 
-    build = common.fixed(lambda: ff.simulation(toy.linear, DATA, aggregator=ff.fedavg(), trainer=trainer))
-    return [common.Row("one, a", build, {"accuracy": 61.23}), common.Row("two", build)]
+    build = runs.fixed(lambda: ff.simulation(toy.linear, DATA, aggregator=ff.fedavg(), trainer=trainer))
+    return [runs.Row("one, a", build, {"accuracy": 61.23}), runs.Row("two", build)]
 
 
 class Trained(NamedTuple):
@@ -119,7 +121,7 @@ def test_another_process_trains_what_is_missing_and_writes_it_to_the_same_place(
             file.write("built ")
         return rows()[0].build(0)
 
-    left = [rows()[0]._replace(build=common.fixed(noted)), rows()[1]]
+    left = [rows()[0]._replace(build=runs.fixed(noted)), rows()[1]]
     capsys.readouterr()
     before = sharing.CLUSTER.set(Cluster(1, None))
     try:
@@ -139,6 +141,36 @@ def test_what_others_have_trained_must_be_here(tmp_path, monkeypatch):
             common.play(rows(), tmp_path, seeds=1, rounds=4, eval_every=2)
     finally:
         sharing.CLUSTER.reset(before)
+
+
+def test_the_table_is_written_whenever_another_process_has_ended_a_run(trained, tmp_path, monkeypatch):
+    said = []
+
+    def one_after_another(cluster, work, shared, pieces, advance, remark):
+        sent = cloudpickle.dumps((shared, {}))
+        for i, (_, rounds) in enumerate(pieces):
+            said.append(studies.status("study"))
+            work(sent, i)
+            advance(rounds)
+
+    def has_ended(row, seed, place, asked, progress):
+        path = runs.path_of(place, row, seed)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(runs.path_of(trained.place, row, seed), path)
+
+    monkeypatch.setattr(sharing, "on_cluster", one_after_another)
+    monkeypatch.setattr(sharing, "train", has_ended)
+    monkeypatch.setattr(studies, "RESULTS", tmp_path)
+    settings, columns = {"quick": False, "seeds": 2, "rounds": 4}, {"accuracy": common.Column("acc %")}
+    before = sharing.CLUSTER.set(Cluster(1, None))
+    try:
+        common.tabulate(
+            rows(), tmp_path, "study", columns, settings, eval_every=2, measure=lambda history: {"accuracy": 7.0}
+        )
+    finally:
+        sharing.CLUSTER.reset(before)
+    assert said == ["no full results yet", *(f"under way: {done} of 4 runs" for done in (1, 2, 3))]
+    assert studies.status("study") == "2 seeds x 4 rounds"
 
 
 def test_another_machine_goes_on_from_the_evaluations_alone(trained, tmp_path):

@@ -20,7 +20,8 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import Column, Found, Measured, Row, keep, table
+from benchmarks.papers.common import Column, Found, Measured, keep, table
+from benchmarks.papers.runs import Row
 from fedjax_fair.engine.files import to_json, write_atomically
 
 CDFS = ("weibull", "exponential", "frechet", "normal", "gumbel", "logistic")

@@ -1,9 +1,6 @@
-"""What the studies share: rows of a table, seeds, resuming, the statistic, and the files that are left behind."""
+"""x rows from every seed, resuming, the statistic, and the files that are left behind."""
 
-import io
 import json
-import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,36 +9,14 @@ import jax
 import numpy as np
 
 import fedjax_fair as ff
-from benchmarks.papers import sharing
+from benchmarks.papers.runs import Row, load_evaluations, path_of, train
+from benchmarks.papers.sharing import share_out
 from fedjax_fair.engine.files import to_json, write_atomically
 from fedjax_fair.results.folder import about
-from fedjax_fair.types import Evaluation
 
 Measured = dict[str, float]
 Found = dict[str, list[Measured]]
 """Per row, a dictionary of measures for every seed."""
-
-
-class Row(NamedTuple):
-    """One line of a paper's table."""
-
-    name: str
-    build: Callable[[int], ff.Simulation]
-    """The simulation of a seed, which may decide the data too."""
-    printed: Mapping[str, float] = {}
-    """What the paper prints, by the same measures."""
-
-
-def fixed(make: Callable[[], ff.Simulation]) -> Callable[[int], ff.Simulation]:
-    """A row's ``build`` whose simulation is the same for every seed, and so compiles once; it can be pickled."""
-    made: list[ff.Simulation] = []
-
-    def build(seed: int) -> ff.Simulation:
-        if not made:
-            made.append(make())
-        return made[0]
-
-    return build
 
 
 class Column(NamedTuple):
@@ -84,90 +59,44 @@ def play(
     ``place`` holds the checkpoint of a run under way, ``ROW/seed-0``, and of those that have ended the evaluations,
     ``ROW/seed-0.npz``, small enough to be committed, so that another machine can go on with a study of hours.
     These are taken for what they are named: a line says which commit trained them. The histories, also those that
-    ``measure`` gets, hold evaluations alone. ``so_far`` is told what has been measured before each run that is
-    still to be trained.
+    ``measure`` gets, hold evaluations alone. Where runs are still to be trained, ``so_far`` is told what has been
+    measured, before the first of them and whenever one has ended, here or in another process.
 
     Raises:
       ValueError: evaluations of a run of another length.
     """
     asked = {"rounds": rounds, "eval_every": eval_every}
-    runs = kept_runs(rows, place, seeds, asked)
-    left = [(row, seed) for row in rows for seed in range(seeds) if seed not in runs[row.name]]
-    if sharing.share_out(train, left, place, asked):
-        runs = kept_runs(rows, place, seeds, asked)
+    runs: dict[str, dict[int, ff.History]] = {row.name: {} for row in rows}
+
+    def read() -> list[tuple[Row, int]]:
+        """Read the runs that have ended since the last time; those that have not."""
+        left = [(row, seed) for row in rows for seed in range(seeds) if seed not in runs[row.name]]
+        ended = {(row.name, seed): load_evaluations(path_of(place, row, seed), asked) for row, seed in left}
+        for (name, seed), history in ended.items():
+            if history is not None:
+                runs[name][seed] = history
+        return [(row, seed) for row, seed in left if seed not in runs[row.name]]
 
     def found() -> Found:
         return {name: [measure(h) for _, h in sorted(of.items())] for name, of in runs.items() if of}
 
+    def one_ended() -> None:
+        read()
+        so_far(found())
+
+    left = read()
+    if left:
+        so_far(found())
+    share_out(left, place, asked, one_ended)
     for row in rows:
         for seed in sorted(set(range(seeds)) - set(runs[row.name])):
-            so_far(found())
             runs[row.name][seed] = train(row, seed, place, asked)
+            so_far(found())
         told = [measure(history) for history in runs[row.name].values()]
         means = [f"{name} {np.mean([seed[name] for seed in told]):.4g}" for name in told[0]]
         jax.clear_caches()  # a process may hold only so many programs, and no two rows share any
         print(f"{row.name}: {', '.join(means) or 'trained'}", flush=True)
     return found(), {name: [history for _, history in sorted(of.items())] for name, of in runs.items()}
-
-
-def kept_runs(
-    rows: Sequence[Row], place: Path, seeds: int, asked: Mapping[str, int]
-) -> dict[str, dict[int, ff.History]]:
-    """Of each row the runs that have ended, by their seeds."""
-    runs = {}
-    for row in rows:
-        kept = {seed: load_evaluations(path_of(place, row, seed), asked) for seed in range(seeds)}
-        runs[row.name] = {seed: history for seed, history in kept.items() if history is not None}
-    return runs
-
-
-def path_of(place: Path, row: Row, seed: int) -> Path:
-    """The evaluations of a run that has ended; beside it, without the suffix, the checkpoint of one under way."""
-    return place / re.sub(r"[^\w.,=@-]+", "_", row.name) / f"seed-{seed}.npz"
-
-
-def train(row: Row, seed: int, place: Path, asked: Mapping[str, int], progress: bool | None = None) -> ff.History:
-    """Train one row from one seed, and keep its evaluations."""
-    path, commit = path_of(place, row, seed), about("")["commit"]
-    folder, settings = path.with_suffix(""), {"eval_every": asked["eval_every"], "progress": progress}
-    _, history = ff.run(row.build(seed), seed, asked["rounds"], checkpoint=folder, **settings)
-    kept = save_evaluations(path, history, {**asked, "commit": commit})
-    shutil.rmtree(folder)
-    return kept
-
-
-def save_evaluations(path: Path, history: ff.History, asked: Mapping[str, Any]) -> ff.History:
-    """Write what a run was asked for, the commit that was, and its evaluations; return it with nothing else."""
-    arrays = {f"{split}/{f}": a for split, scores in history.scores.items() for f, a in scores._asdict().items()}
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, about=np.array(json.dumps(asked)), rounds=history.rounds, **arrays)
-    write_atomically(path, buffer.getvalue())
-    return _scored(history.rounds, dict(history.scores))
-
-
-def load_evaluations(path: Path, asked: Mapping[str, Any]) -> ff.History | None:
-    """The evaluations of a run that has ended; None where it has not.
-
-    Raises:
-      ValueError: they are of a run that was asked for something else.
-    """
-    if not path.exists():
-        return None
-    with np.load(path) as kept:
-        kept_about = json.loads(str(kept["about"]))
-        was = {name: kept_about[name] for name in asked}
-        if was != asked:
-            raise ValueError(f"{path} is of a run with {was}, this study has {asked}: remove it to train again")
-        print(f"{path.parent.name}/{path.stem}: kept, trained by {kept_about['commit']}", flush=True)
-        splits = dict.fromkeys(name.split("/")[0] for name in kept.files if "/" in name)
-        scores = {s: Evaluation(*(kept[f"{s}/{field}"] for field in ("accuracy", "loss"))) for s in splits}
-        return _scored(kept["rounds"], scores)
-
-
-def _scored(rounds: np.ndarray, scores: dict[str, Evaluation]) -> ff.History:
-    """A history of evaluations alone."""
-    none = np.zeros((0, 0))
-    return ff.History(rounds, scores, none, none, none, None, np.zeros(0), np.zeros(0))
 
 
 def tabulate(
@@ -179,7 +108,7 @@ def tabulate(
     note: str = "",
     **how: Any,
 ) -> None:
-    """Play the rows and write their table and a ``note``; before every run the table so far, with the number of its
+    """Play the rows and write their table and a ``note``; after every run the table so far, with the number of its
     ``runs``."""
     seeds, rounds = settings["seeds"], settings["rounds"]
 

@@ -15,7 +15,8 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import ACCURACY, Column, Row, fixed, keep, play, table, tabulate
+from benchmarks.papers.common import ACCURACY, Column, keep, play, table, tabulate
+from benchmarks.papers.runs import Row, fixed
 from fedjax_fair import plot
 from fedjax_fair.types import Objective
 

@@ -13,7 +13,8 @@ import jax
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import Column, Measured, Row, fixed, keep, play, table
+from benchmarks.papers.common import Column, Measured, keep, play, table
+from benchmarks.papers.runs import Row, fixed
 from fedjax_fair.models import Model, as_model
 
 COLUMNS = {"shirt": Column("shirt"), "pullover": Column("pullover"), "tshirt": Column("T-shirt")} | {

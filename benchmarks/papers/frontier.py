@@ -12,7 +12,8 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import ACCURACY, Row, fixed, keep, play, table
+from benchmarks.papers.common import ACCURACY, keep, play, table
+from benchmarks.papers.runs import Row, fixed
 from fedjax_fair import plot, registry
 
 LR = 0.1

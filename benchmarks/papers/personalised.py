@@ -14,7 +14,8 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import Row, play, spread
+from benchmarks.papers.common import play, spread
+from benchmarks.papers.runs import Row
 from fedjax_fair.engine.files import to_json, write_atomically
 from fedjax_fair.metrics.significance import paired
 from fedjax_fair.results.folder import about

@@ -13,7 +13,8 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import Column, Found, Row, fixed, keep, play, table, tabulate
+from benchmarks.papers.common import Column, Found, keep, play, table, tabulate
+from benchmarks.papers.runs import Row, fixed
 from fedjax_fair import plot
 from fedjax_fair.plot.style import style
 

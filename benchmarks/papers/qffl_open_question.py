@@ -18,7 +18,8 @@ import optax
 from jax import Array
 
 import fedjax_fair as ff
-from benchmarks.papers.common import Column, Found, Row, keep, table
+from benchmarks.papers.common import Column, Found, keep, table
+from benchmarks.papers.runs import Row
 from fedjax_fair.numerics.solvers import uniform_over
 from fedjax_fair.types import Key, Report, State
 

@@ -11,7 +11,8 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import Column, Row, keep, last_ten, play, table
+from benchmarks.papers.common import Column, keep, last_ten, play, table
+from benchmarks.papers.runs import Row
 
 COLUMNS = {"accuracy": Column("acc %"), "worst10": Column("worst 10 %"), "best10": Column("best 10 %")} | {
     "variance": Column("var %²", 0),

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from benchmarks.papers.runs import Row, path_of, train
 from fedjax_fair.engine.cluster import Cluster, on_cluster
 
 CLUSTER: ContextVar[Cluster | None] = ContextVar("cluster", default=None)
@@ -23,47 +24,43 @@ def workers() -> dict[str, Any]:
 
 
 def share_out(
-    train: Callable[..., Any], left: Sequence[tuple[Any, int]], place: Path, asked: Mapping[str, int]
-) -> bool:
-    """Have the processes of ``CLUSTER`` call ``train(row, seed, place, asked)`` for each pair; whether there are.
+    left: Sequence[tuple[Row, int]], place: Path, asked: Mapping[str, int], ended: Callable[[], Any]
+) -> None:
+    """Have the processes of ``CLUSTER``, where there are any, train these rows from these seeds.
 
-    They write to ``place``, which they must share with this process.
+    They write to ``place``, which they must share with this process. ``ended`` is called here whenever one has.
 
     Raises:
       ValueError: what they have trained is not here.
     """
-    from benchmarks.papers.common import path_of
-
     cluster = CLUSTER.get()
     if cluster is None or not left:
-        return False
+        return
     pieces = [(_name(row, seed), asked["rounds"]) for row, seed in left]
     done: list[int] = []
 
     def advance(rounds: int) -> None:
         done.append(rounds)
+        ended()
         if sys.stderr.isatty():  # else there is a line for every piece
             print(f"{len(done)} of {len(left)} runs", file=sys.stderr, flush=True)
 
     remark = f"{len(left)} run{'s' * (len(left) > 1)}"
-    on_cluster(cluster, _train_piece, (train, tuple(left), place.absolute(), asked), pieces, advance, remark)
+    on_cluster(cluster, _train_piece, (tuple(left), place.absolute(), asked), pieces, advance, remark)
     missing = [_name(row, seed) for row, seed in left if not path_of(place, row, seed).exists()]
     if missing:
         raise ValueError(
             f"workers must write to the folder of this process, {place.absolute()}, got no {missing[0]}"
         )
-    return True
 
 
-def _name(row: Any, seed: int) -> str:
+def _name(row: Row, seed: int) -> str:
     return f"{row.name}, seed {seed}"
 
 
 def _train_piece(shared: bytes, i: int) -> tuple[str, None]:
     """One run of those that are shared out, unless another process has finished it, and what it is called."""
-    from benchmarks.papers.common import path_of
-
-    train, left, place, asked = _laid_out(shared)
+    left, place, asked = _laid_out(shared)
     row, seed = left[i]
     if not path_of(place, row, seed).exists():
         _one_row(row.name)

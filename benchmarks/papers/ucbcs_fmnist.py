@@ -11,7 +11,8 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import Column, Found, Measured, Row, fixed, keep, play, table
+from benchmarks.papers.common import Column, Found, Measured, keep, play, table
+from benchmarks.papers.runs import Row, fixed
 from benchmarks.papers.strategies import STRATEGIES
 from fedjax_fair import plot
 

@@ -12,7 +12,8 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import NOTE, Found, Measured, Row, keep, play, spread
+from benchmarks.papers.common import NOTE, Found, Measured, keep, play, spread
+from benchmarks.papers.runs import Row
 from benchmarks.papers.strategies import STRATEGIES
 from fedjax_fair import plot
 

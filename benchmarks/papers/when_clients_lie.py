@@ -13,7 +13,8 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import Row, fixed, play, spread
+from benchmarks.papers.common import play, spread
+from benchmarks.papers.runs import Row, fixed
 from fedjax_fair.engine.files import to_json, write_atomically
 from fedjax_fair.plot import COLOURS, MARKERS, paper, save
 from fedjax_fair.results.folder import about
@@ -98,23 +99,32 @@ def draw(results: dict[str, dict[str, list]], shares: tuple[float, ...], path: P
 def run(quick: bool, out: Path) -> None:
     seeds, rounds, shares = (2, 50, (0.0, 0.4)) if quick else (3, 300, SHARES)
     data = ff.data.load("fashion_mnist", partition=ff.partition.shards(CLIENTS, 2), seed=0)
-    results: dict[str, dict[str, list]] = {}
-    for rule, make in RULES.items():
-        if quick and rule not in ("FedAvg", "AFL, lr = .01", "FedMABA"):
-            continue
-        for defence, defended in DEFENCES.items():
-            if rule == "FedAvg" and defended is not DEFENCES["as reported"]:
-                continue  # it hears no losses
-            found = results.setdefault(f"{rule}; {defence}", {"accuracy": [], "gini": []})
-            for share in shares:
-                liars = ff.faults.some(CLIENTS, share, seed=0)
-                one = row(f"{rule}; {defence}; {share:.0%}", data, defended(make()), liars)
-                place = out / "when-clients-lie.parts"
-                _, histories = play([one], place, seeds=seeds, rounds=rounds, measure=lambda h: {})
-                of_seeds = [judged(history, ~liars) for history in histories[one.name]]
-                for name, values in found.items():
-                    values.append([seed[name] for seed in of_seeds])
-            print(f"{rule}; {defence}: {[round(float(np.mean(v)), 1) for v in found['accuracy']]}", flush=True)
+    among = {share: ff.faults.some(CLIENTS, share, seed=0) for share in shares}
+    names = [
+        (rule, defence)
+        for rule in (("FedAvg", "AFL, lr = .01", "FedMABA") if quick else RULES)
+        for defence in DEFENCES
+        if rule != "FedAvg" or defence == "as reported"  # FedAvg hears no losses
+    ]
+    rows = {
+        (rule, defence, share): row(
+            f"{rule}; {defence}; {share:.0%}", data, DEFENCES[defence](RULES[rule]()), among[share]
+        )
+        for rule, defence in names
+        for share in shares
+    }
+    place = out / "when-clients-lie.parts"
+    _, histories = play([*rows.values()], place, seeds=seeds, rounds=rounds, measure=lambda h: {})
+    results = {
+        f"{rule}; {defence}": {
+            measured: [
+                [judged(history, ~among[share])[measured] for history in histories[rows[rule, defence, share].name]]
+                for share in shares
+            ]
+            for measured in ("accuracy", "gini")
+        }
+        for rule, defence in names
+    }
     out.mkdir(parents=True, exist_ok=True)
     settings = {"quick": quick, "seeds": seeds, "rounds": rounds, "factor": FACTOR, "clip": CLIP, "lr": LR}
     header = about(f"fedjax-fair reproduce when-clients-lie{' --quick' if quick else ''}")

@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.speed.killed_processes [--kills 5] [--seed 0]``. Two processes of two CPU devices each play
 FedMABA on Synthetic(1, 1). Each kill (SIGKILL) takes process 0, process 1 or both; both are started again. From
-the checkpoint of the last kill one process of one device also goes on.
+the checkpoint of the last kill one process of one device also goes on. How far sums in another order take a run by
+themselves: one process of one device, and one of two, both from the first round on.
 """
 
 import argparse
@@ -42,12 +43,13 @@ def play(out: Path, folder: Path | None) -> None:
         np.savez(out, *[np.asarray(leaf) for leaf in leaves if not isinstance(leaf, (str, float, bool))])
 
 
-def start(out: Path, folder: Path | None, processes: int, place: Path) -> list[subprocess.Popen]:
+def start(
+    out: Path, folder: Path | None, processes: int, place: Path, devices: int = DEVICES
+) -> list[subprocess.Popen]:
     """The processes of a run, whose standard errors go to files in ``place``."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
-    devices = DEVICES if processes > 1 else 1
     environment = os.environ | {
         "JAX_PLATFORMS": "cpu",
         "JAX_NUM_CPU_DEVICES": str(devices),
@@ -124,11 +126,15 @@ def main() -> None:
         at = newest(folder)
         shutil.copytree(folder, place / "copy")
         ended(start(place / "cut.npz", folder, 2, place), place)
-        ended(start(place / "alone.npz", place / "copy", 1, place), place)
+        ended(start(place / "alone.npz", place / "copy", 1, place, devices=1), place)
         same, apart = difference(place / "whole.npz", place / "cut.npz")
         print(f"Two processes go on from round {at} of {ROUNDS}: same bits {same}, largest difference {apart:.1g}.")
         apart = difference(place / "whole.npz", place / "alone.npz")[1]
         print(f"One process of one device goes on from round {at}: largest difference {apart:.1g}.")
+        for devices in (1, 2):
+            ended(start(place / f"of-{devices}.npz", None, 1, place, devices), place)
+        apart = difference(place / "of-1.npz", place / "of-2.npz")[1]
+        print(f"One process of one device, and one of two, all {ROUNDS} rounds: largest difference {apart:.1g}.")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 (1) A mapped file of some 20 GB, of a million clients, against a federation of clients of the same sizes that is in
 memory: seconds a round, resident memory. The file is sparse: a disk reads nothing, so this is the cost of the way,
 not of a disk. (2) The same with selection by loss. (3) A million clients with small examples in memory, with a rule
-that keeps a state, a selector with feedback, absences and faults, against a thousand.
+that keeps a state, a selector with feedback, absences and faults, against a thousand;
+the last with more training, too.
 
     python -m benchmarks.speed.larger_than_memory            # prints one line of JSON a measurement
     python -m benchmarks.speed.larger_than_memory --quick    # small sizes: to see that it runs
@@ -95,8 +96,11 @@ def images(path: str, clients: int, place: str, selector: str, rounds: int, repe
     )
 
 
-def small(clients: int, selector: str, rounds: int, repeats: int) -> dict[str, object]:
+def small(clients: int, selector: str, model: str, rounds: int, repeats: int) -> dict[str, object]:
     """Rounds with everything that goes by the number of clients: state, feedback, absences, faults."""
+    network, epochs = {"softmax": (ff.models.logistic_regression(), 1), "mlp": (ff.models.mlp((200, 200)), 20)}[
+        model
+    ]
     rng = np.random.default_rng(0)
     begun, used = time.perf_counter(), time.process_time()
     x = rng.standard_normal((clients * EACH, 20), np.float32)
@@ -105,11 +109,11 @@ def small(clients: int, selector: str, rounds: int, repeats: int) -> dict[str, o
     made = time.perf_counter()
     sim = without_evaluation(
         ff.simulation(
-            ff.models.logistic_regression(),
+            network,
             data,
             aggregator=ff.fedmaba(),
             selector=selectors(selector),
-            trainer=ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=5),
+            trainer=ff.local_sgd(optax.sgd(0.1), epochs=epochs, batch_size=5),
             available=ff.availability.bernoulli(0.9),
             faults=[ff.faults.inflate_loss(ff.faults.some(clients, 0.1))],
         )
@@ -117,7 +121,7 @@ def small(clients: int, selector: str, rounds: int, repeats: int) -> dict[str, o
     jax.block_until_ready(sim.init(jax.random.key(0)))
     put, spent = time.perf_counter(), round(time.process_time() - used, 1)
     setup = {"from_arrays_s": round(made - begun, 1), "simulation_and_init_s": round(put - made, 1), "cpu_s": spent}
-    return {"clients": clients, "rule": "fedmaba", "selector": selector} | (
+    return {"clients": clients, "rule": "fedmaba", "selector": selector, "model": model} | (
         setup | timed(sim, rounds, repeats) | resident()
     )
 
@@ -140,9 +144,9 @@ def everything(quick: bool) -> None:
             alone("--images", paths[few], few, "device", selector, rounds, repeats)
             alone("--images", paths[few], few, "host", selector, rounds, repeats)
             alone("--images", paths[many], many, "host", selector, rounds, repeats)
-    for selector in ("uniform", "ucb_cs"):
+    for selector, model in (("uniform", "softmax"), ("ucb_cs", "softmax"), ("ucb_cs", "mlp")):
         for clients in (1_000, many):
-            alone("--small", clients, selector, rounds, repeats)
+            alone("--small", clients, selector, model, rounds, repeats)
 
 
 def main() -> None:
@@ -150,14 +154,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--images", nargs=6)
-    parser.add_argument("--small", nargs=4)
+    parser.add_argument("--small", nargs=5)
     given = parser.parse_args()
     if given.images:
         path, clients, place, selector, rounds, repeats = given.images
         print(json.dumps(images(path, int(clients), place, selector, int(rounds), int(repeats))))
     elif given.small:
-        clients, selector, rounds, repeats = given.small
-        print(json.dumps(small(int(clients), selector, int(rounds), int(repeats))))
+        clients, selector, model, rounds, repeats = given.small
+        print(json.dumps(small(int(clients), selector, model, int(rounds), int(repeats))))
     else:
         everything(given.quick)
 

@@ -1,5 +1,8 @@
 """What the strategies that take the largest of something share."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -9,19 +12,33 @@ from fedjax_fair.numerics.largest import MANY, largest
 from fedjax_fair.selectors.size_proportional import size_proportional
 from fedjax_fair.types import Key
 
+T = TypeVar("T")
+
 
 def top(values: Array, m: int, key: Key) -> Array:
     """Places of the m largest values, ties in random order; NaN, which no comparison can place, comes last."""
-    tiebreak = jax.random.uniform(key, values.shape)
     values = jnp.where(jnp.isnan(values), -jnp.inf, values)
     if values.shape[0] < MANY or 2 * m > values.shape[0]:
+        tiebreak = jax.random.uniform(key, values.shape)
         return jnp.lexsort((tiebreak, values))[::-1][:m].astype(jnp.int32)
-    # The same without a sort of all: who is above the m-th value is in, and of its equals the luckiest are.
-    least = values[largest(values, m)[-1]]
+    # The same without a sort of all, and without a draw for each of them where the first m + 1 differ.
+    first = largest(values, m + 1)
+    alike = (values[first[1:]] == values[first[:-1]]).any()
+    return jax.lax.cond(alike, lambda: _lucky(values, values[first[m - 1]], m, key), lambda: first[:m])
+
+
+def _lucky(values: Array, least: Array, m: int, key: Key) -> Array:
+    """Who is above the m-th largest value, ``least``, and of its equals the luckiest."""
+    tiebreak = jax.random.uniform(key, values.shape)
     luck = jnp.where(values > least, 2, jnp.where(values == least, tiebreak, -1))
     last = values.shape[0] - 1  # of two alike in everything, a sort's end has the later one
     among = jnp.sort(last - largest(luck[::-1], m))
     return among[jnp.lexsort((tiebreak[among], values[among]))[::-1]].astype(jnp.int32)
+
+
+def shortcut(holds: Array, short: Callable[[], T], long: Callable[[], T], clients: int) -> T:
+    """``short()`` where it ``holds``, else ``long()``, right in any case: a branch pays for many clients only."""
+    return jax.lax.cond(holds, short, long) if clients >= MANY else long()
 
 
 def check_candidates(m: int, d: int | None) -> None:

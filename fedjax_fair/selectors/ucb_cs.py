@@ -7,7 +7,7 @@ from jax import Array
 
 from fedjax_fair.checks import check_count, check_range
 from fedjax_fair.numerics.solvers import masked_mean, scatter
-from fedjax_fair.selectors.ranking import top
+from fedjax_fair.selectors.ranking import shortcut, top
 from fedjax_fair.types import Context, Key, Report, Selector
 
 FAR = 40.0  # nats: beyond e^40 the bonus is all that counts of an index, and is compared by its logarithm
@@ -79,9 +79,15 @@ def ucb_cs(m: int, gamma: Array | float = 0.7, literal_alg1: bool = False) -> Se
         far = jnp.isfinite(state.log_count) & (log > FAR)
         return jnp.where(far, jnp.log(2 * state.share) + log, near)
 
+    def ranked_unless_new(state: UCBState) -> Array:
+        """While there are m clients who have never taken part, those alone: the others' indices do not count."""
+        new = ~jnp.isfinite(state.log_count)
+        alone = jnp.where(new, jnp.inf, jnp.zeros_like(state.mean))
+        return shortcut(jnp.sum(new) >= m, lambda: alone, lambda: ranked(state), new.size)
+
     def select(state: UCBState, key: Key, context: Context) -> tuple[Array, UCBState]:
         del context
-        index = state.listed if literal_alg1 else ranked(state)
+        index = state.listed if literal_alg1 else ranked_unless_new(state)
         ids = top(index, m, key)
         return ids, state._replace(
             listed=jnp.where(jnp.isinf(index), index, index * gamma)
@@ -98,11 +104,17 @@ def ucb_cs(m: int, gamma: Array | float = 0.7, literal_alg1: bool = False) -> Se
 
         means = scatter(state.mean, ids, averaged(report.train_loss), seen)
         counts = scatter(idle, ids, count, seen)
-        failed = scatter(jnp.zeros_like(idle), ids, ~seen, ~seen) > 0
-        known = jnp.isfinite(counts) & ~failed
-        lapsed = ~seen & known.any()
+
+        def of_others() -> tuple[Array, Array]:
+            """The mean over those who have been heard of and have not failed now, and whether there are any."""
+            known = jnp.isfinite(scatter(counts, ids, jnp.full_like(own, -jnp.inf), ~seen))
+            return masked_mean(means, known), known.any()
+
+        nobody = (jnp.zeros((), means.dtype), jnp.zeros((), bool))
+        others, are_there = shortcut(seen.all(), lambda: nobody, of_others, counts.size)
+        lapsed = ~seen & are_there
         state = state._replace(
-            mean=scatter(means, ids, averaged(masked_mean(means, known)), lapsed),
+            mean=scatter(means, ids, averaged(others), lapsed),
             log_count=scatter(counts, ids, count, lapsed),
             total=gamma * state.total + 1,
             sigma=jnp.where(seen.any(), jnp.max(report.train_loss_std, where=seen, initial=0), state.sigma),

@@ -10,8 +10,11 @@ from fedjax_fair.numerics.largest import largest
 from fedjax_fair.selectors import ranking
 
 RNG = np.random.default_rng(0)
+ORDER = RNG.permutation(20_000)
 MANY = {
-    "all different": RNG.permutation(20_000),
+    "all different": ORDER,
+    "two alike among the first": np.where(ORDER == 19_998, 19_999, ORDER),
+    "the seventh and the eighth alike": np.where(ORDER == 19_992, 19_993, ORDER),
     "few values": RNG.integers(0, 4, 20_000),
     "all alike": np.ones(20_000),
     "hardly any": np.where(RNG.random(20_000) < 2e-4, 1, -np.inf),
