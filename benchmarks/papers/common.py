@@ -1,4 +1,4 @@
-"""x rows from every seed, resuming, the statistic, and the files that are left behind."""
+"""A study: its rows played from every seed, resuming, the statistic, and the files that are left behind."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
