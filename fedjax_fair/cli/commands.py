@@ -4,6 +4,7 @@ import dataclasses
 import os
 import re
 import shlex
+import signal
 import sys
 import textwrap
 import time
@@ -13,7 +14,7 @@ from typing import Any
 
 from fedjax_fair.cli import several
 from fedjax_fair.cli.arguments import Listing, Reporting, Reproduction, read_command
-from fedjax_fair.cli.process import collect_seldom, keep_programs, split_cpu
+from fedjax_fair.cli.process import collect_seldom, hear_interrupts, keep_programs, split_cpu
 from fedjax_fair.cli.resuming import RESUME, resumed
 
 
@@ -23,10 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if alone:
         keep_programs()
         collect_seldom()
+        hear_interrupts()
     try:
         act(sys.argv[1:] if arguments is None else list(arguments), alone)
         sys.stdout.flush()
     except KeyboardInterrupt as stop:
+        if alone:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # another one, while JAX puts its things away
         print(f"fedjax-fair: {str(stop) or 'stopped'}", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # "fedjax-fair list | head": the reader has seen enough
@@ -62,9 +66,10 @@ def act(given: list[str], alone: bool = False) -> None:
         print(f"fedjax-fair: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt as stop:
-        if not str(stop):  # before the first checkpoint, or without any
-            raise
         kept = getattr(experiment, "checkpoint", None)
+        kept_anyway = isinstance(experiment, Reproduction)
+        if not str(stop) or (kept is None and not kept_anyway):
+            raise
         again = "the same command" if kept is None else f"fedjax-fair {words[0]} --resume {shlex.quote(str(kept))}"
         raise KeyboardInterrupt(f"{stop}; go on with: {again}") from None
 

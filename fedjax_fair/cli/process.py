@@ -1,8 +1,12 @@
-"""What a command settles for a process of its own: garbage, compiled programs, devices of the CPU."""
+"""What a command settles for a process of its own: garbage, Ctrl-C, compiled programs, devices of the CPU."""
 
+import _thread
 import atexit
 import gc
 import os
+import sys
+import threading
+from typing import Any
 
 
 def collect_seldom() -> None:
@@ -14,6 +18,19 @@ def collect_seldom() -> None:
     gc.freeze()
     gc.set_threshold(70_000, 50, 50)
     atexit.register(gc.freeze)
+
+
+def hear_interrupts() -> None:
+    """Interrupt once more where a Ctrl-C is lost: in a callback of the garbage collector Python only prints it."""
+    otherwise = sys.unraisablehook
+
+    def tell(lost: Any) -> None:
+        if lost.exc_type is KeyboardInterrupt:
+            threading.Timer(0.1, _thread.interrupt_main).start()  # once the callback has ended
+        else:
+            otherwise(lost)
+
+    sys.unraisablehook = tell
 
 
 def keep_programs() -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 
 from fedjax_fair.checks import check_count
+from fedjax_fair.engine.progress import kept_waiting
 from fedjax_fair.registry.plugins import OWN
 
 SETTINGS: dict[str, Callable[[Any], Any]] = {
@@ -106,7 +107,7 @@ def on_cluster(
                     print(f"{done} of {len(pieces)} pieces", file=sys.stderr, flush=True)
         except KeyboardInterrupt:
             if cluster.workers is not None:  # they end with this process
-                raise
+                raise KeyboardInterrupt("stopped") from None
             raise KeyboardInterrupt("stopped; the scheduler's workers finish the pieces that they are at") from None
         finally:
             client.cancel(futures)
@@ -163,14 +164,26 @@ def _do(work: Callable[[bytes, int], Any], shared: bytes, i: int, settings: Mapp
 @contextlib.contextmanager
 def _client(cluster: Cluster) -> Iterator[Any]:
     """A connection to the workers; those that were started for it end with it."""
-    dask = _dask()
     if cluster.workers is None:
         with _reached(cluster.scheduler) as client:
             yield client
         return
+    ends = contextlib.ExitStack()
+    try:
+        with kept_waiting():
+            client = _started(cluster.workers, ends)
+        yield client
+    finally:
+        with kept_waiting():
+            ends.close()
+
+
+def _started(workers: int, ends: contextlib.ExitStack) -> Any:
+    """A connection to so many new processes, which end with ``ends``."""
+    dask = _dask()
     try:
         local = dask.LocalCluster(
-            n_workers=cluster.workers,
+            n_workers=workers,
             threads_per_worker=1,
             memory_limit=0,  # JAX's memory is its own affair
             dashboard_address=None,
@@ -182,8 +195,7 @@ def _client(cluster: Cluster) -> Iterator[Any]:
             f"workers must be asked for below {GUARD} where a script does, for each runs the script up to there; "
             f"they did not start: {' '.join(str(error.__cause__ or error).split())}"
         ) from None
-    with local, dask.Client(local) as client:
-        yield client
+    return ends.enter_context(dask.Client(ends.enter_context(local)))
 
 
 @contextlib.contextmanager
