@@ -81,7 +81,7 @@ class Listing:
     """What rules, selectors, objectives, models and partitions there are."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Only these, such as fedmaba; everything by default."""
+    """Only these, such as fedmaba, or a rule of your own, my_rules.py:my_rule; everything by default."""
     markdown: bool = False
     """Print the table of the documentation instead."""
 

@@ -145,13 +145,14 @@ def show_list(listing: Listing) -> None:
     """Print the cards of the registry: what each factory does, optimises, reads, its settings and its source.
 
     Raises:
-      ValueError: a name that is not in the registry.
+      ValueError: a name that is neither in the registry nor that of a rule of the user's own.
     """
     from rich.console import Console
 
     from fedjax_fair.checks import check_choice
     from fedjax_fair.cli.components import DATASETS
     from fedjax_fair.registry import cards
+    from fedjax_fair.registry.plugins import is_own
 
     if listing.markdown:
         if listing.names:
@@ -159,13 +160,18 @@ def show_list(listing: Listing) -> None:
         print(cards.as_markdown(), end="")
         return
     known = [name for group in cards.GROUPS.values() for name in group]
+    mine = [name for name in listing.names if is_own(name) or name.endswith(".py")]
     for name in listing.names:
-        check_choice("name", name, known)
+        if name not in mine:
+            check_choice("name", name, known)
+    own = [cards.own_card(name) for name in mine]
     width = min(Console().width, 110)
     for title, group in cards.GROUPS.items():
         asked = [factory for name, factory in group.items() if not listing.names or name in listing.names]
         if asked:
             print(f"{title}\n" + "\n".join(cards.as_text(cards.card(factory), width) for factory in asked) + "\n")
+    if own:
+        print("Rules of your own\n" + "\n".join(cards.as_text(card, width) for card in own) + "\n")
     if not listing.names:
         print(textwrap.fill(f"Datasets: {', '.join(DATASETS)}", width, subsequent_indent="  "))
 
