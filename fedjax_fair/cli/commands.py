@@ -4,7 +4,6 @@ import dataclasses
 import os
 import re
 import shlex
-import signal
 import sys
 import textwrap
 import time
@@ -14,7 +13,7 @@ from typing import Any
 
 from fedjax_fair.cli import several
 from fedjax_fair.cli.arguments import Listing, Reporting, Reproduction, read_command
-from fedjax_fair.cli.process import collect_seldom, hear_interrupts, keep_programs, split_cpu
+from fedjax_fair.cli.process import collect_seldom, end_at_once, hear_interrupts, keep_programs, split_cpu
 from fedjax_fair.cli.resuming import RESUME, resumed
 
 
@@ -29,9 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         act(sys.argv[1:] if arguments is None else list(arguments), alone)
         sys.stdout.flush()
     except KeyboardInterrupt as stop:
-        if alone:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # another one, while JAX puts its things away
         print(f"fedjax-fair: {str(stop) or 'stopped'}", file=sys.stderr)
+        if alone:
+            end_at_once(130)
         sys.exit(130)
     except BrokenPipeError:  # "fedjax-fair list | head": the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

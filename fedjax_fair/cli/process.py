@@ -4,6 +4,7 @@ import _thread
 import atexit
 import gc
 import os
+import signal
 import sys
 import threading
 from typing import Any
@@ -31,6 +32,20 @@ def hear_interrupts() -> None:
             otherwise(lost)
 
     sys.unraisablehook = tell
+
+
+def end_at_once(status: int) -> None:
+    """End the process, but for one of several of a run, which takes leave of the others, without tidying up.
+
+    That takes a second, in which another Ctrl-C would be a traceback, and waits for threads that are still at work.
+    """
+    import jax
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if not jax.distributed.is_initialized():
+        os._exit(status)
 
 
 def keep_programs() -> None:

@@ -99,7 +99,8 @@ WRONG = {
     "no checkpoint": (["--checkpoint-every", "5"], "checkpoint_every needs checkpoint, a folder, got none"),
     "resume with a flag": (
         ["--resume", "x", "--rounds", "5"],
-        "resume takes a folder and no other flag but --workers, --scheduler, compare --resume FOLDER, got",
+        "resume takes a folder and no other flag but --workers, --scheduler, --quiet, --json, --plots, compare "
+        "--resume FOLDER, got",
     ),
     "resume what is not there": (["--resume", "x"], "resume x is not a folder that --checkpoint left behind"),
     "no such file": (["nowhere.toml"], "config nowhere.toml cannot be read: No such file"),
@@ -127,9 +128,13 @@ def test_a_wrong_call_is_one_sentence_and_status_2(wrong, capsys, tmp_path, monk
         ),
         (
             "--resume kept --rounds 5",
-            "resume takes a folder and no other flag but --devices, --coordinator, --process, --processes, run",
+            "resume takes a folder and no other flag but --devices, --coordinator, --process, --processes, "
+            "--quiet, --json, run",
         ),
         ("--resume", "resume takes a folder and no other flag but"),
+        ("--resume kept --quiet no", "resume takes a folder and no other flag but"),
+        ("--resume kept --devices", "resume takes a folder and no other flag but"),
+        ("--quiet --resume kept --json", "resume kept is not a folder that --checkpoint left behind"),
         ("--coordinator=host:1 --resume kept", "resume kept is not a folder that --checkpoint left behind"),
     ],
 )
