@@ -284,7 +284,7 @@ def test_several_metrics_of_a_regression_are_one_command_line(here, capsys):
     assert np.load("out/history.npz")["qfedavg/measures/r2"].shape == (2, 1, 2)
     assert tomllib.loads(Path("out/config.toml").read_text())["metric"] == ["rmse", "r2"]
     main(["report", "out"])
-    assert "<th>r2 by qfedavg</th>" in Path("out/report.html").read_text()
+    assert "<th>r2, qfedavg</th>" in Path("out/report.html").read_text()
 
 
 def test_what_has_no_effect_is_said_and_the_settings_repeat_the_run(here, capsys):
