@@ -62,7 +62,9 @@ def act(given: list[str], alone: bool = False) -> None:
         acts: dict[str, Any] = {"run": train, "compare": train_comparison, "sweep": train_grid}
         acts[words[0]](plan, folder, ["fedjax-fair", *given])
     except ValueError as error:
-        print(f"fedjax-fair: {error}", file=sys.stderr)
+        from fedjax_fair.cli.worded import in_flags
+
+        print(f"fedjax-fair: {in_flags(str(error))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt as stop:
         kept = getattr(experiment, "checkpoint", None)

@@ -71,7 +71,7 @@ WRONG = {
     "objective without its number": (["--objective", "tilted"], "tilted needs tilted.t, got nothing"),
     "unknown model": (["--model", "resnet"], "model must be one of"),
     "split": (["--split", ".5", ".1", ".1"], "split must"),
-    "official test of synthetic": (["--test", "official"], "test=official needs a public test set"),
+    "official test of synthetic": (["--test", "official"], "--test official needs a public test set"),
     "aaggff_s with a cohort": (["--algorithms", "aaggff_s"], "needs all 30 clients.*use aaggff_d"),
     "convolution on vectors": (["--model", "cnn"], "cnn needs images"),
     "unknown fault": (["--liars", ".1", "--fault", "inflate"], "fault must be one of .*mean 'inflate_loss'"),
