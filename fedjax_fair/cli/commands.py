@@ -121,7 +121,8 @@ def claim_folders(experiment: Any, rules: tuple[str, ...], going_on: bool, comma
         folder = new_folder(Path("runs") / f"{source}-{time.strftime('%Y%m%d-%H%M%S')}")
     else:
         folder = claim_folder(experiment.out, experiment.overwrite)
-    unused = without_effect(experiment, rules, plan.points if command == "sweep" else ())
+    points = plan.points if command == "sweep" else ()
+    unused = without_effect(experiment, rules, points)
     for setting, reason in () if experiment.quiet else unused:
         print(f"fedjax-fair: {setting} has no effect: {reason}", file=sys.stderr)
     cohort = plan.cohort if isinstance(plan.cohort, int) else experiment.cohort
@@ -134,7 +135,7 @@ def claim_folders(experiment: Any, rules: tuple[str, ...], going_on: bool, comma
         checkpoint=None,
         cohort=cohort,
     )
-    left = needless(experiment, rules)
+    left = needless(experiment, rules, points)
     write_atomically(folder / "config.toml", dump_toml(dataclasses.replace(kept, checkpoint_every=None), left))
     if keep is not None and not going_on:
         write_atomically(keep / "config.toml", dump_toml(kept, left))

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import tomllib
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
@@ -163,3 +164,14 @@ def test_a_configuration_does_not_tell_of_what_the_run_had_none_of():
     assert not needless(own, ("fedavg",)) & {"fedavg", "data", "lr"}
     assert not needless(synthetic, ("fedavg", "afl")) & {"dataset", "clients", "synthetic", "afl"}
     assert "clients" not in needless(Compare(data="hospitals.csv", clients=5), ("fedavg",))  # it was given
+
+
+def test_a_configuration_does_not_tell_of_what_every_row_sets_for_itself():
+    own = Compare(selector="pow_d:d=7")
+    assert "qfedavg.q" in needless(own, ("fedavg", "qfedavg:q=2", "qfedavg:q=5,lipschitz=3"))
+    assert "pow_d.d" in needless(own, ("fedavg", "afl@pow_d:d=9"))
+    assert not {"qfedavg.q", "pow_d.d"} & needless(own, ("qfedavg", "qfedavg:q=2", "afl@pow_d"))
+    assert "qfedavg.q" in needless(own, ("qfedavg",), ["q", "lr"])  # a grid's
+    without = needless(own, ("qfedavg:q=2", "loss_softmax:temperature=2"))
+    kept = tomllib.loads(dump_toml(own, without))
+    assert not {"qfedavg", "loss_softmax"} & {*kept}
