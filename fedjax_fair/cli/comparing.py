@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -120,6 +121,25 @@ def own_names(experiment: Experiment, entry: Entry) -> dict[str, str]:
     }
 
 
+def in_flags(found: Comparison) -> Comparison:
+    """The comparison with a rule's own learning rate by the name of its flag, as ``afl.lr``: what was tuned and
+    the labels of the points that were tried."""
+    inner = {f"{rule}_lr": f"{rule}.lr" for rule, grid in GRIDS.items() if "lr" in grid}
+
+    def named(of_rules: dict[str, dict[str, Any]], rename: Callable[[str], str]) -> dict[str, Any]:
+        return {rule: {rename(key): value for key, value in of.items()} for rule, of in of_rules.items()}
+
+    def in_label(point: str) -> str:
+        return re.sub("|".join(inner), lambda match: inner[match[0]], point)
+
+    return found._replace(
+        settings=named(found.settings, lambda name: inner.get(name, name)),
+        grids=named(found.grids, lambda name: inner.get(name, name)),
+        tried=named(found.tried, in_label),
+        tried_runs=named(found.tried_runs, in_label),
+    )
+
+
 def grid_of(experiment: Experiment, entry: Entry) -> dict[str, list[Any]]:
     """What is tried of a rule: its papers' grid without what is given, and rates around the experiment's."""
     own = {key: list(GRIDS[entry.rule][name]) for key, name in own_names(experiment, entry).items()}
@@ -153,6 +173,7 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
         workers=experiment.workers,
         scheduler=experiment.scheduler,
     )
+    found = in_flags(found)
     write(folder, found.runs, header_of(contest.ground, contest.cohort, command), contest.ground.honest, found)
     finish(contest, folder, found, notes)
     if experiment.plots:

@@ -243,6 +243,6 @@ def columns(metric: Metric) -> dict[str, str]:
 
 def _interval(compared: Compared, digits: int, form: str) -> str:
     if np.isnan(compared.difference.low):  # a run failed, or all replicates differ by the same number
-        return "–" if np.isnan(compared.difference.mean) else f"{compared.difference.mean:+.{digits}{form}}"
-    ends = [f"{v:+.{digits}{form}}".replace("0.", ".", digits == 3) for v in compared.difference[:3]]
+        return "–" if np.isnan(compared.difference.mean) else f"{compared.difference.mean:+z.{digits}{form}}"
+    ends = [f"{v:+z.{digits}{form}}".replace("0.", ".", digits == 3) for v in compared.difference[:3]]
     return f"{ends[0]} [{ends[1]}, {ends[2]}]{'*' if compared.holm < 0.05 else ''}"

@@ -75,8 +75,8 @@ def _spread(values: list[float | None], digits: int, form: str) -> str:
 def _interval(of: Mapping[str, float | None], digits: int, form: str) -> str:
     if of["mean"] is None:
         return "–"
-    mean = f"{of['mean']:+.{digits}{form}}"
+    mean = f"{of['mean']:+z.{digits}{form}}"
     if of["low"] is None:
         return mean
     star = "*" if of["holm"] is not None and of["holm"] < 0.05 else ""
-    return f"{mean}{star} <small>[{of['low']:+.{digits}{form}}, {of['high']:+.{digits}{form}}]</small>"
+    return f"{mean}{star} <small>[{of['low']:+z.{digits}{form}}, {of['high']:+z.{digits}{form}}]</small>"

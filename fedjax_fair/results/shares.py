@@ -206,5 +206,5 @@ def shown(measure: str, metric: Metric, share: float, ends: np.ndarray, permutat
     """A share with its sign, and its interval where it has one."""
     digits, form = digits_of(measure, metric)
     digits += form == "f"  # shares are parts of what is printed
-    low, high = (f"{end:+.{digits}{form}}" for end in ends)
-    return f"{share:+.{digits}{form}}" + (f" [{low}, {high}]" if permutations else "")
+    low, high = (f"{end:+z.{digits}{form}}" for end in ends)
+    return f"{share:+z.{digits}{form}}" + (f" [{low}, {high}]" if permutations else "")
