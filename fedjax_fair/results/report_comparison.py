@@ -9,7 +9,7 @@ import numpy as np
 from fedjax_fair import plot
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.metrics.significance import Difference
-from fedjax_fair.results.comparison import MEASURES, Compared, columns
+from fedjax_fair.results.differences import MEASURES, Compared, columns
 from fedjax_fair.results.digits import digits_of
 from fedjax_fair.results.report_table import html_table
 

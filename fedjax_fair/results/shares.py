@@ -12,7 +12,7 @@ from fedjax_fair import metrics
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.engine.files import to_json, write_atomically
 from fedjax_fair.metrics.kind import ACCURACY, Metric
-from fedjax_fair.results.comparison import columns
+from fedjax_fair.results.differences import columns
 from fedjax_fair.results.digits import digits_of
 from fedjax_fair.results.table import drawn, headings
 

@@ -5,7 +5,7 @@ import pytest
 
 import fedjax_fair as ff
 from fedjax_fair.metrics.significance import Difference
-from fedjax_fair.results.comparison import Compared, _interval
+from fedjax_fair.results.differences import Compared, _interval
 from fedjax_fair.results.digits import digits_of, spread
 
 ACCURACY = ff.Metric(None, name="accuracy")
