@@ -15,7 +15,7 @@ from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.cli import components as parts
 from fedjax_fair.cli.experiment import Experiment
 from fedjax_fair.cli.plan import Ground, cohort_of, lay_ground, rule_of, simulate_rule
-from fedjax_fair.cli.rule_syntax import Entry, parse_rule
+from fedjax_fair.cli.rule_syntax import Entry, parse_rule, row_name
 from fedjax_fair.cli.train import header_of, notes_of, progress_of
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.alike import equal
@@ -23,6 +23,7 @@ from fedjax_fair.engine.joining import rule_of as rule_of_pair
 from fedjax_fair.registry.grids import GRIDS, rates
 from fedjax_fair.registry.plugins import blamed
 from fedjax_fair.results.compare import compare
+from fedjax_fair.results.compare_arguments import check_name
 from fedjax_fair.results.compare_plan import CRITERIA
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.folder import write, write_plots
@@ -52,14 +53,17 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
     """
     if not texts:
         raise ValueError("algorithms needs at least one rule, such as fedavg")
-    if doubles := [text for text in texts if texts.count(text) > 1]:
+    names = [row_name(text) for text in texts]
+    for name in names:
+        check_name(name)
+    if doubles := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"algorithms names {doubles[0]!r} twice")
     for name in ("replicates", "last"):
         check_count(name, getattr(experiment, name))
     if experiment.baseline is not None:
-        check_choice("baseline", experiment.baseline, texts)
+        check_choice("baseline", experiment.baseline, names)
     check_choice("choose", experiment.choose, CRITERIA)
-    entries = {text: parse_rule(text) for text in texts}
+    entries = {name: parse_rule(text) for name, text in zip(names, texts)}
     fixed = experiment.data_seed is not None
     first = dataclasses.replace(experiment, data_seed=experiment.data_seed if fixed else 0)
     ground = lay_ground(first, list(entries.values()))

@@ -5,7 +5,7 @@ import re
 
 from fedjax_fair.cli.experiment import Experiment
 
-ARGUMENT = re.compile(r"(?<![\w(.])(\w+)=(?:'(\w+)'(?: or '(\w+)')?)?(?=[\s,;:.]|$)")
+ARGUMENT = re.compile(r"(?<![\w(.])(\w+)=(?:'(\w+)'(?: or '(\w+)')?|(?=\s))")
 """``missing='mean' or 'median'`` or ``missing=``, but not in a call such as ``ff.drfa(sampling='selector')``."""
 
 

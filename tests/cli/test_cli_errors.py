@@ -46,6 +46,13 @@ WRONG = {
     ),
     "not in the module": (["--algorithms", "json:lods"], "rule in json must be one of .*did you mean 'loads'"),
     "no rule at all": (["--algorithms", "json:dump"], "json:dump needs obj, as json:dump:obj=value, got nothing"),
+    "a row twice": (["--algorithms", "mine=afl", "mine=fedavg"], "algorithms names 'mine' twice"),
+    "a baseline by its rule": (
+        ["--algorithms", "mine=afl:lr=1", "fedavg", "--baseline", "afl:lr=1"],
+        "baseline must be one of mine, fedavg, got 'afl:lr=1'",
+    ),
+    "a row's rule": (["--algorithms", "mine=alf"], "algorithm must be one of .*did you mean 'afl'"),
+    "a row like a reference": (["--algorithms", "local=afl"], "rules must not be called as the rows local and"),
     "a rule twice": (["--algorithms", "afl", "afl"], "algorithms names 'afl' twice"),
     "unknown setting": (["--algorithms", "fedmaba:alfa=.3"], "setting of fedmaba must be .*did you mean 'alpha'"),
     "broken setting": (["--algorithms", "fedmaba:alpha"], r"name:setting=value,\.\.\., got 'fedmaba:alpha'"),
