@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import multiprocessing
+import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -91,7 +92,9 @@ def on_cluster(
             workers = cluster.workers or len(client.nthreads())
             print(f"{remark} on {counted(workers, 'worker')}", file=sys.stderr, flush=True)
         there = client.scatter([pickled], broadcast=True, hash=False)[0]
-        futures = [client.submit(_do, work, there, i, settings, pure=False) for i in range(len(pieces))]
+        futures = [
+            client.submit(_do, work, there, i, settings, os.getcwd(), pure=False) for i in range(len(pieces))
+        ]
         places, found, done = {future.key: i for i, future in enumerate(futures)}, [None] * len(futures), 0
         try:
             for future, (name, result) in dask.as_completed(futures, with_results=True):
@@ -152,12 +155,27 @@ def _unfit(first: Any) -> str:
     return "every argument"
 
 
-def _do(work: Callable[[bytes, int], Any], shared: bytes, i: int, settings: Mapping[str, Any]) -> tuple[str, Any]:
-    """One piece, computed as the process that asks for it would."""
+def _do(
+    work: Callable[[bytes, int], Any], shared: bytes, i: int, settings: Mapping[str, Any], caller: str
+) -> tuple[str, Any]:
+    """One piece, computed as the process that asks for it would, from its folder.
+
+    Raises:
+      ValueError: a file that is not where it was named, if this process runs in another folder.
+    """
     with contextlib.ExitStack() as stack:
         for name, as_here in SETTINGS.items():
             stack.enter_context(as_here(settings[name]))
-        name, result = work(shared, i)
+        try:
+            name, result = work(shared, i)
+        except (ValueError, OSError, ImportError) as error:
+            here, lost = os.getcwd(), isinstance(error, OSError | ImportError) or "cannot be" in str(error)
+            if here == caller or not lost:
+                raise
+            raise ValueError(
+                f"{error}, for a worker that runs in {here}, and the call in {caller}: start workers in the folder "
+                "of the call, or name files by their whole paths"
+            ) from error
         return name, result
 
 

@@ -239,6 +239,21 @@ def other_piece(shared, i):
     return "another", None
 
 
+def lost_file(shared, i):
+    raise ValueError("rule mine.py cannot be read: there is no such file")
+
+
+def test_a_worker_in_another_folder_is_told_of_where_a_file_is_not_found(tmp_path, monkeypatch):
+    call = lost_file, pickle.dumps(()), 0, {name: getattr(jax.config, name) for name in cluster.SETTINGS}
+    with pytest.raises(ValueError, match=r"there is no such file$"):
+        cluster._do(*call, os.getcwd())
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ValueError, match=f"no such file, for a worker that runs in {tmp_path}, and the call in /away"
+    ):
+        cluster._do(*call, "/away")
+
+
 def test_workers_that_make_something_else_of_a_call_are_found_out(scheduler):
     with pytest.raises(ValueError, match="must make of this call what this process does, 'mine', got 'another'"):
         cluster.on_cluster(cluster.Cluster(None, scheduler), other_piece, (), [("mine", 1)], lambda rounds: None)
