@@ -6,13 +6,14 @@ import multiprocessing
 import os
 import pickle
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
 from fedjax_fair.checks import check_count
-from fedjax_fair.engine.progress import kept_waiting
+from fedjax_fair.engine.progress import kept_waiting, time_left
 from fedjax_fair.registry.plugins import OWN
 
 SETTINGS: dict[str, Callable[[Any], Any]] = {
@@ -96,6 +97,7 @@ def on_cluster(
             client.submit(_do, work, there, i, settings, os.getcwd(), pure=False) for i in range(len(pieces))
         ]
         places, found, done = {future.key: i for i, future in enumerate(futures)}, [None] * len(futures), 0
+        start, played = time.monotonic(), 0
         try:
             for future, (name, result) in dask.as_completed(futures, with_results=True):
                 mine, rounds = pieces[places[future.key]]
@@ -105,9 +107,10 @@ def on_cluster(
                     )
                 found[places[future.key]] = result
                 advance(rounds)
-                done += 1
+                done, played = done + 1, played + rounds
                 if remark is not None and not sys.stderr.isatty():
-                    print(f"{done} of {len(pieces)} pieces", file=sys.stderr, flush=True)
+                    left = time_left(time.monotonic() - start, played, sum(rounds for _, rounds in pieces))
+                    print(f"{done} of {len(pieces)} pieces{left}", file=sys.stderr, flush=True)
         except KeyboardInterrupt:
             if cluster.workers is not None:  # they end with this process
                 raise KeyboardInterrupt("stopped") from None

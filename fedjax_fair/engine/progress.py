@@ -58,6 +58,19 @@ def kept_waiting() -> Iterator[None]:
             old(*heard[-1])
 
 
+def time_left(seconds: float, done: int, rounds: int) -> str:
+    """How long the rest may take, at the pace so far; nothing where there is no rest.
+
+    >>> time_left(30, 100, 400), time_left(600, 1, 5), time_left(30, 400, 400)
+    (', about 90 s left', ', about 40 min left', '')
+    """
+    rest = seconds * (rounds - done) / max(done, 1)
+    if done >= rounds:
+        return ""
+    unit, length = next((u, s) for u, s in (("s", 1), ("min", 60), ("h", 3600)) if rest < 120 * s or u == "h")
+    return f", about {rest / length:.0f} {unit} left"
+
+
 class bar:
     """A progress bar on standard error, or nothing; a context that gives ``advance(rounds)``."""
 
