@@ -116,8 +116,10 @@ def dump_toml(experiment: Any, without: Collection[str] = ()) -> str:
         return str(value) if isinstance(value, Path) else value
 
     kept = {name: value for name, value in dataclasses.asdict(experiment).items() if name not in without}
-    for group, _, name in (place.partition(".") for place in without if "." in place):
+    places = [place.split(".") for place in without if "." in place]
+    for group, name in places:
         del kept[group][name]
+    for group in {group for group, _ in places}:
         if all(value is None for value in kept[group].values()):
             del kept[group]
     return tomli_w.dumps(plain(kept))

@@ -181,7 +181,7 @@ def test_a_configuration_does_not_tell_of_what_every_row_sets_for_itself():
     assert "pow_d.d" in needless(own, ("fedavg", "afl@pow_d:d=9"))
     assert not {"qfedavg.q", "pow_d.d"} & needless(own, ("qfedavg", "qfedavg:q=2", "afl@pow_d"))
     assert "qfedavg.q" in needless(own, ("qfedavg",), ["q", "lr"])  # a grid's
-    without = needless(own, ("qfedavg:q=2", "loss_softmax:temperature=2"))
+    without = needless(own, ("qfedavg:q=2,lipschitz=3", "loss_softmax:temperature=2"))
     kept = tomllib.loads(dump_toml(own, without))
     assert not {"qfedavg", "loss_softmax"} & {*kept}
 
