@@ -81,7 +81,7 @@ class Listing:
     """What rules, selectors, objectives, models and partitions there are."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Only these, such as fedmaba; everything by default."""
+    """Only these, such as fedmaba, or a rule of your own, my_rules.py:my_rule; everything by default."""
     markdown: bool = False
     """Print the table of the documentation instead."""
 
@@ -124,7 +124,7 @@ def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
         tuple[str, ...],
         tyro.conf.arg(
             help="Rules, as name, name:setting=value,... or with a selector of their own: fedavg@pow_d:d=20; "
-            "your own as file.py:name or module:name"
+            "your own as file.py:name or module:name; mild=qfedavg:q=.1 calls its row mild"
         ),
     ]
     one_type = Annotated[

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedjax_fair.cli import several
 from fedjax_fair.cli.arguments import Listing, Reporting, Reproduction, read_command
-from fedjax_fair.cli.process import collect_seldom, keep_programs, split_cpu
+from fedjax_fair.cli.process import collect_seldom, end_at_once, hear_interrupts, keep_programs, split_cpu
 from fedjax_fair.cli.resuming import RESUME, resumed
 
 
@@ -23,11 +23,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if alone:
         keep_programs()
         collect_seldom()
+        hear_interrupts()
     try:
         act(sys.argv[1:] if arguments is None else list(arguments), alone)
         sys.stdout.flush()
     except KeyboardInterrupt as stop:
         print(f"fedjax-fair: {str(stop) or 'stopped'}", file=sys.stderr)
+        if alone:
+            end_at_once(130)
         sys.exit(130)
     except BrokenPipeError:  # "fedjax-fair list | head": the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -59,12 +62,15 @@ def act(given: list[str], alone: bool = False) -> None:
         acts: dict[str, Any] = {"run": train, "compare": train_comparison, "sweep": train_grid}
         acts[words[0]](plan, folder, ["fedjax-fair", *given])
     except ValueError as error:
-        print(f"fedjax-fair: {error}", file=sys.stderr)
+        from fedjax_fair.cli.worded import in_flags
+
+        print(f"fedjax-fair: {in_flags(str(error))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt as stop:
-        if not str(stop):  # before the first checkpoint, or without any
-            raise
         kept = getattr(experiment, "checkpoint", None)
+        kept_anyway = isinstance(experiment, Reproduction)
+        if not str(stop) or (kept is None and not kept_anyway):
+            raise
         again = "the same command" if kept is None else f"fedjax-fair {words[0]} --resume {shlex.quote(str(kept))}"
         raise KeyboardInterrupt(f"{stop}; go on with: {again}") from None
 
@@ -115,7 +121,8 @@ def claim_folders(experiment: Any, rules: tuple[str, ...], going_on: bool, comma
         folder = new_folder(Path("runs") / f"{source}-{time.strftime('%Y%m%d-%H%M%S')}")
     else:
         folder = claim_folder(experiment.out, experiment.overwrite)
-    unused = without_effect(experiment, rules, plan.points if command == "sweep" else ())
+    points = plan.points if command == "sweep" else ()
+    unused = without_effect(experiment, rules, points)
     for setting, reason in () if experiment.quiet else unused:
         print(f"fedjax-fair: {setting} has no effect: {reason}", file=sys.stderr)
     cohort = plan.cohort if isinstance(plan.cohort, int) else experiment.cohort
@@ -128,7 +135,7 @@ def claim_folders(experiment: Any, rules: tuple[str, ...], going_on: bool, comma
         checkpoint=None,
         cohort=cohort,
     )
-    left = needless(experiment, rules)
+    left = needless(experiment, rules, points)
     write_atomically(folder / "config.toml", dump_toml(dataclasses.replace(kept, checkpoint_every=None), left))
     if keep is not None and not going_on:
         write_atomically(keep / "config.toml", dump_toml(kept, left))
@@ -140,13 +147,14 @@ def show_list(listing: Listing) -> None:
     """Print the cards of the registry: what each factory does, optimises, reads, its settings and its source.
 
     Raises:
-      ValueError: a name that is not in the registry.
+      ValueError: a name that is neither in the registry nor that of a rule of the user's own.
     """
     from rich.console import Console
 
     from fedjax_fair.checks import check_choice
     from fedjax_fair.cli.components import DATASETS
     from fedjax_fair.registry import cards
+    from fedjax_fair.registry.plugins import is_own
 
     if listing.markdown:
         if listing.names:
@@ -154,13 +162,18 @@ def show_list(listing: Listing) -> None:
         print(cards.as_markdown(), end="")
         return
     known = [name for group in cards.GROUPS.values() for name in group]
+    mine = [name for name in listing.names if is_own(name) or name.endswith(".py")]
     for name in listing.names:
-        check_choice("name", name, known)
+        if name not in mine:
+            check_choice("name", name, known)
+    own = [cards.own_card(name) for name in mine]
     width = min(Console().width, 110)
     for title, group in cards.GROUPS.items():
         asked = [factory for name, factory in group.items() if not listing.names or name in listing.names]
         if asked:
             print(f"{title}\n" + "\n".join(cards.as_text(cards.card(factory), width) for factory in asked) + "\n")
+    if own:
+        print("Rules of your own\n" + "\n".join(cards.as_text(card, width) for card in own) + "\n")
     if not listing.names:
         print(textwrap.fill(f"Datasets: {', '.join(DATASETS)}", width, subsequent_indent="  "))
 

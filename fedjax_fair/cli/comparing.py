@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.cli import components as parts
 from fedjax_fair.cli.experiment import Experiment
 from fedjax_fair.cli.plan import Ground, cohort_of, lay_ground, rule_of, simulate_rule
-from fedjax_fair.cli.rule_syntax import Entry, parse_rule
+from fedjax_fair.cli.rule_syntax import Entry, parse_rule, row_name
 from fedjax_fair.cli.train import header_of, notes_of, progress_of
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.alike import equal
@@ -22,6 +23,7 @@ from fedjax_fair.engine.joining import rule_of as rule_of_pair
 from fedjax_fair.registry.grids import GRIDS, rates
 from fedjax_fair.registry.plugins import blamed
 from fedjax_fair.results.compare import compare
+from fedjax_fair.results.compare_arguments import check_name
 from fedjax_fair.results.compare_plan import CRITERIA
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.folder import write, write_plots
@@ -51,14 +53,17 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
     """
     if not texts:
         raise ValueError("algorithms needs at least one rule, such as fedavg")
-    if doubles := [text for text in texts if texts.count(text) > 1]:
+    names = [row_name(text) for text in texts]
+    for name in names:
+        check_name(name)
+    if doubles := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"algorithms names {doubles[0]!r} twice")
     for name in ("replicates", "last"):
         check_count(name, getattr(experiment, name))
     if experiment.baseline is not None:
-        check_choice("baseline", experiment.baseline, texts)
+        check_choice("baseline", experiment.baseline, names)
     check_choice("choose", experiment.choose, CRITERIA)
-    entries = {text: parse_rule(text) for text in texts}
+    entries = {name: parse_rule(text) for name, text in zip(names, texts)}
     fixed = experiment.data_seed is not None
     first = dataclasses.replace(experiment, data_seed=experiment.data_seed if fixed else 0)
     ground = lay_ground(first, list(entries.values()))
@@ -120,6 +125,25 @@ def own_names(experiment: Experiment, entry: Entry) -> dict[str, str]:
     }
 
 
+def in_flags(found: Comparison) -> Comparison:
+    """The comparison with a rule's own learning rate by the name of its flag, as ``afl.lr``: what was tuned and
+    the labels of the points that were tried."""
+    inner = {f"{rule}_lr": f"{rule}.lr" for rule, grid in GRIDS.items() if "lr" in grid}
+
+    def named(of_rules: dict[str, dict[str, Any]], rename: Callable[[str], str]) -> dict[str, Any]:
+        return {rule: {rename(key): value for key, value in of.items()} for rule, of in of_rules.items()}
+
+    def in_label(point: str) -> str:
+        return re.sub("|".join(inner), lambda match: inner[match[0]], point)
+
+    return found._replace(
+        settings=named(found.settings, lambda name: inner.get(name, name)),
+        grids=named(found.grids, lambda name: inner.get(name, name)),
+        tried=named(found.tried, in_label),
+        tried_runs=named(found.tried_runs, in_label),
+    )
+
+
 def grid_of(experiment: Experiment, entry: Entry) -> dict[str, list[Any]]:
     """What is tried of a rule: its papers' grid without what is given, and rates around the experiment's."""
     own = {key: list(GRIDS[entry.rule][name]) for key, name in own_names(experiment, entry).items()}
@@ -153,6 +177,7 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
         workers=experiment.workers,
         scheduler=experiment.scheduler,
     )
+    found = in_flags(found)
     write(folder, found.runs, header_of(contest.ground, contest.cohort, command), contest.ground.honest, found)
     finish(contest, folder, found, notes)
     if experiment.plots:

@@ -52,7 +52,7 @@ def build_data(experiment: Experiment) -> FederatedData:
     check_choice("partition", experiment.partition, registry.PARTITIONS)
     if name == "synthetic":
         if experiment.test == "official":
-            raise ValueError("test=official needs a public test set, which the synthetic dataset lacks")
+            raise ValueError("--test official needs a public test set, which the synthetic dataset lacks")
         settings = settings_of_factory(experiment, name) | ({} if split is None else {"split": split})
         return registry.make(sources.synthetic, experiment.clients, seed=seed, **settings)
     if name == "fashion_mnist_3":

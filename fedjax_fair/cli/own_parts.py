@@ -52,7 +52,7 @@ def own_data(experiment: Experiment) -> Callable[[int], FederatedData] | None:
     if experiment.dataset != "synthetic":
         raise ValueError(f"dataset and data are one too many, got {experiment.dataset} and {experiment.data}")
     if experiment.test == "official":
-        raise ValueError("test=official needs a public test set, got data, whose files say what is for tests")
+        raise ValueError("--test official needs a public test set, got data, whose files say what is for tests")
     named = None if Path(experiment.data).is_dir() else own_name(experiment.data, "data")
     if named is not None:
         if given:
@@ -67,7 +67,9 @@ def _published(experiment: Experiment, given: list[str]) -> Callable[[int], Fede
         if name != "min_examples":
             raise ValueError(f"{name} says how other data are read, got dataset {experiment.dataset}")
     if experiment.test == "official":
-        raise ValueError(f"test=official needs a public test set, got {experiment.dataset}, whose files hold tests")
+        raise ValueError(
+            f"--test official needs a public test set, got {experiment.dataset}, whose files hold tests"
+        )
     return _dealt(experiment, lambda: read_published(experiment.dataset, experiment.data or experiment.data_dir))
 
 

@@ -13,7 +13,7 @@ from fedjax_fair.cli import components as parts
 from fedjax_fair.cli.experiment import Experiment
 from fedjax_fair.cli.judging import check_judging, loss_of, metrics_of
 from fedjax_fair.cli.own_parts import check_model, own_data, own_model
-from fedjax_fair.cli.rule_syntax import Entry, parse_axis, parse_rule
+from fedjax_fair.cli.rule_syntax import Entry, check_unnamed, parse_axis, parse_rule
 from fedjax_fair.cli.several import made_by_all
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.devices import as_mesh
@@ -79,6 +79,8 @@ def prepare(experiment: Experiment, rules: tuple[str, ...]) -> Plan:
     """
     if not rules:
         raise ValueError("algorithms needs at least one rule, such as fedavg")
+    for rule in rules:
+        check_unnamed(rule)
     doubles = [rule for rule in rules if rules.count(rule) > 1]
     if doubles:
         raise ValueError(f"algorithms names {doubles[0]!r} twice")
@@ -100,6 +102,7 @@ def prepare_sweep(experiment: Experiment, rule: str, grid: tuple[str, ...]) -> G
     Raises:
       ValueError: whatever does not fit, in one sentence.
     """
+    check_unnamed(rule)
     entry, points = parse_rule(rule), {}
     for text in grid:
         name, values = parse_axis(text, entry.rule, SWEPT)

@@ -1,8 +1,13 @@
-"""What a command settles for a process of its own: garbage, compiled programs, devices of the CPU."""
+"""What a command settles for a process of its own: garbage, Ctrl-C, compiled programs, devices of the CPU."""
 
+import _thread
 import atexit
 import gc
 import os
+import signal
+import sys
+import threading
+from typing import Any
 
 
 def collect_seldom() -> None:
@@ -14,6 +19,33 @@ def collect_seldom() -> None:
     gc.freeze()
     gc.set_threshold(70_000, 50, 50)
     atexit.register(gc.freeze)
+
+
+def hear_interrupts() -> None:
+    """Interrupt once more where a Ctrl-C is lost: in a callback of the garbage collector Python only prints it."""
+    otherwise = sys.unraisablehook
+
+    def tell(lost: Any) -> None:
+        if lost.exc_type is KeyboardInterrupt:
+            threading.Timer(0.1, _thread.interrupt_main).start()  # once the callback has ended
+        else:
+            otherwise(lost)
+
+    sys.unraisablehook = tell
+
+
+def end_at_once(status: int) -> None:
+    """End the process, but for one of several of a run, which takes leave of the others, without tidying up.
+
+    That takes a second, in which another Ctrl-C would be a traceback, and waits for threads that are still at work.
+    """
+    import jax
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if not jax.distributed.is_initialized():
+        os._exit(status)
 
 
 def keep_programs() -> None:

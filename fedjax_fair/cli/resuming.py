@@ -11,7 +11,9 @@ RESUME = "resume.json"
 """In a checkpoint folder, beside config.toml: the command, and the folder of its results."""
 WORKERS = ("--workers", "--scheduler")
 MOVED = {"run": ("--devices", *(f"--{name}" for name in FLAGS)), "compare": WORKERS, "sweep": WORKERS}
-"""What ``--resume FOLDER`` takes beside, by command: a run may go on elsewhere."""
+"""What ``--resume FOLDER`` takes beside, with a value, by command: a run may go on elsewhere."""
+SHOWN = {"run": ("--quiet", "--json"), "compare": ("--quiet", "--json", "--plots"), "sweep": ("--quiet", "--json")}
+"""What it takes without a value: what is printed and drawn decides no result."""
 
 
 def resumed(given: list[str]) -> tuple[list[str], bool]:
@@ -26,8 +28,8 @@ def resumed(given: list[str]) -> tuple[list[str], bool]:
     at = given.index("--resume")
     more = given[1:at] + given[at + 2 :]
     command = given[0] if given[0] in TRAINING else "run"
-    if given[0] not in TRAINING or len(given) < at + 2 or not _moved(more, MOVED[command]):
-        flags, usage = ", ".join(MOVED[command]), f"{command} --resume FOLDER"
+    if given[0] not in TRAINING or len(given) < at + 2 or not _allowed(more, MOVED[command], SHOWN[command]):
+        flags, usage = ", ".join((*MOVED[command], *SHOWN[command])), f"{command} --resume FOLDER"
         raise ValueError(f"resume takes a folder and no other flag but {flags}, {usage}, got {shlex.join(given)}")
     folder = Path(given[at + 1])
     try:
@@ -55,6 +57,7 @@ def _split(given: list[str]) -> list[str]:
     ]
 
 
-def _moved(words: list[str], flags: tuple[str, ...]) -> bool:
-    """Whether these are some of the flags, with a value each."""
-    return len(words) % 2 == 0 and all(flag in flags for flag in words[::2])
+def _allowed(words: list[str], moved: tuple[str, ...], shown: tuple[str, ...]) -> bool:
+    """Whether these are some of the flags: those that move a run have a value each, those of what is shown none."""
+    left = iter(words)
+    return all(word in shown or (word in moved and next(left, None) is not None) for word in left)

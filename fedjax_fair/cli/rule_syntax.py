@@ -1,12 +1,16 @@
 """``name:setting=value,...``: how rules, selectors, faults and defences are named on the command line."""
 
 import ast
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from fedjax_fair import registry
 from fedjax_fair.checks import check_choice, lookup
 from fedjax_fair.registry.plugins import NAMED
+
+ROW = re.compile(r"(?P<name>[^:@=,]*[^:@=,\s][^:@=,]*)=")
+"""A name and ``=``, before the rule of its row."""
 
 
 class Entry(NamedTuple):
@@ -18,15 +22,33 @@ class Entry(NamedTuple):
     selector_settings: dict[str, Any]
 
 
+def row_name(text: str) -> str:
+    """What the row of a rule is called: ``mild`` of ``mild=qfedavg:q=.1``, else the rule as it is written.
+
+    >>> row_name("mild=qfedavg:q=.1"), row_name("qfedavg:q=.1")
+    ('mild', 'qfedavg:q=.1')
+    """
+    named = ROW.match(text)
+    return text if named is None else named["name"].strip()
+
+
+def check_unnamed(text: str) -> None:
+    """Raise ValueError for a rule with a name of its row, where there is one row."""
+    if ROW.match(text):
+        raise ValueError(f"aggregator takes a rule alone, and compare one with a name of its row, got {text!r}")
+
+
 def parse_rule(text: str) -> Entry:
-    """Read ``name`` or ``name:setting=value,...``, either followed by ``@selector`` of the same form or not.
+    """Read ``name`` or ``name:setting=value,...``, either followed by ``@selector`` of the same form or not; before
+    it may stand the name of its row, and ``=``.
 
     A rule of the user's own is ``file.py:name`` or ``module:name`` instead of ``name``.
 
     Raises:
       ValueError: not of this form.
     """
-    rule, at, selector = text.partition("@")
+    named = ROW.match(text)
+    rule, at, selector = (text if named is None else text[named.end() :].strip()).partition("@")
     if at and not (rule and selector and "@" not in selector):
         raise ValueError(f"algorithms takes rule@selector, got {text!r}")
     mine = None if rule.partition(":")[0] in registry.AGGREGATORS else own_name(rule)

@@ -104,7 +104,8 @@ def from_words(words: list[str], kind: Any, name: str) -> Any:
 
 
 def dump_toml(experiment: Any, without: Collection[str] = ()) -> str:
-    """The settings as TOML, but those ``without``; None, which TOML lacks, is left out and means the default."""
+    """The settings as TOML, but those ``without``, such as a group's ``qfedavg.q``; None, which TOML lacks, is left
+    out and means the default."""
     import tomli_w
 
     def plain(value: Any) -> Any:
@@ -115,4 +116,10 @@ def dump_toml(experiment: Any, without: Collection[str] = ()) -> str:
         return str(value) if isinstance(value, Path) else value
 
     kept = {name: value for name, value in dataclasses.asdict(experiment).items() if name not in without}
+    places = [place.split(".") for place in without if "." in place]
+    for group, name in places:
+        del kept[group][name]
+    for group in {group for group, _ in places}:
+        if all(value is None for value in kept[group].values()):
+            del kept[group]
     return tomli_w.dumps(plain(kept))

@@ -29,6 +29,10 @@ def without_effect(
         name = point.removeprefix(f"{group}.")
         if given is not None and getattr(given, name) != getattr(usual, name):
             found.append((f"{group}.{name}".lstrip("."), "the grid varies it"))
+    for place in _of_rows(experiment, rules, ()):
+        group, _, name = place.partition(".")
+        if getattr(getattr(experiment, group), name) != getattr(getattr(default, group), name):
+            found.append((place, f"every row of {group} sets its own"))
     for setting in ("fault",) if experiment.liars == 0 else ():
         if getattr(experiment, setting) != getattr(default, setting):
             found.append((setting, "this run has no liars"))
@@ -39,12 +43,33 @@ def without_effect(
     return found
 
 
-def needless(experiment: Experiment, rules: tuple[str, ...]) -> set[str]:
-    """Settings and groups of them that say nothing of this run, and are as by default."""
+def needless(experiment: Experiment, rules: tuple[str, ...], points: Collection[str] = ()) -> set[str]:
+    """Settings and groups of them that say nothing of this run: groups without use that are as by default, and,
+    as ``qfedavg.q``, what every row that could use it sets for itself, or the grid ``points`` varies."""
     default, names = type(experiment)(), {*_groups_without_use(experiment, rules)}
     if _of_clients(experiment)[0]:
         names |= {"partition", "clients"} | ({"dataset"} if experiment.data is not None else set())
-    return {name for name in names if getattr(experiment, name) == getattr(default, name)}
+    alike = {name for name in names if getattr(experiment, name) == getattr(default, name)}
+    return alike | {name for name in _of_rows(experiment, rules, points) if name.partition(".")[0] not in alike}
+
+
+def _of_rows(experiment: Experiment, rules: tuple[str, ...], points: Collection[str]) -> set[str]:
+    """Settings of rules and selectors, as ``qfedavg.q``, that every row which has the rule or selector gives."""
+    given: dict[str, list[set[str]]] = {}
+    for entry in map(parse_rule, rules):
+        varied = {point.removeprefix(f"{entry.rule}.") for point in points if point not in SWEPT}
+        given.setdefault(entry.rule, []).append({*entry.settings} | varied)
+        named = (
+            (entry.selector, entry.selector_settings) if entry.selector else parse(experiment.selector, "selector")
+        )
+        given.setdefault(named[0], []).append({*named[1]})
+    fields = {name: getattr(experiment, name) for name in given if hasattr(experiment, name)}
+    return {
+        f"{name}.{key}"
+        for name, group in fields.items()
+        for key in set.intersection(*given[name])
+        if dataclasses.is_dataclass(group) and hasattr(group, key)
+    }
 
 
 def _of_clients(experiment: Experiment) -> tuple[bool, bool]:

@@ -3,14 +3,17 @@
 import contextlib
 import logging
 import multiprocessing
+import os
 import pickle
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
 from fedjax_fair.checks import check_count
+from fedjax_fair.engine.progress import kept_waiting, time_left
 from fedjax_fair.registry.plugins import OWN
 
 SETTINGS: dict[str, Callable[[Any], Any]] = {
@@ -90,8 +93,11 @@ def on_cluster(
             workers = cluster.workers or len(client.nthreads())
             print(f"{remark} on {counted(workers, 'worker')}", file=sys.stderr, flush=True)
         there = client.scatter([pickled], broadcast=True, hash=False)[0]
-        futures = [client.submit(_do, work, there, i, settings, pure=False) for i in range(len(pieces))]
+        futures = [
+            client.submit(_do, work, there, i, settings, os.getcwd(), pure=False) for i in range(len(pieces))
+        ]
         places, found, done = {future.key: i for i, future in enumerate(futures)}, [None] * len(futures), 0
+        start, played = time.monotonic(), 0
         try:
             for future, (name, result) in dask.as_completed(futures, with_results=True):
                 mine, rounds = pieces[places[future.key]]
@@ -101,12 +107,13 @@ def on_cluster(
                     )
                 found[places[future.key]] = result
                 advance(rounds)
-                done += 1
+                done, played = done + 1, played + rounds
                 if remark is not None and not sys.stderr.isatty():
-                    print(f"{done} of {len(pieces)} pieces", file=sys.stderr, flush=True)
+                    left = time_left(time.monotonic() - start, played, sum(rounds for _, rounds in pieces))
+                    print(f"{done} of {len(pieces)} pieces{left}", file=sys.stderr, flush=True)
         except KeyboardInterrupt:
             if cluster.workers is not None:  # they end with this process
-                raise
+                raise KeyboardInterrupt("stopped") from None
             raise KeyboardInterrupt("stopped; the scheduler's workers finish the pieces that they are at") from None
         finally:
             client.cancel(futures)
@@ -151,26 +158,53 @@ def _unfit(first: Any) -> str:
     return "every argument"
 
 
-def _do(work: Callable[[bytes, int], Any], shared: bytes, i: int, settings: Mapping[str, Any]) -> tuple[str, Any]:
-    """One piece, computed as the process that asks for it would."""
+def _do(
+    work: Callable[[bytes, int], Any], shared: bytes, i: int, settings: Mapping[str, Any], caller: str
+) -> tuple[str, Any]:
+    """One piece, computed as the process that asks for it would, from its folder.
+
+    Raises:
+      ValueError: a file that is not where it was named, if this process runs in another folder.
+    """
     with contextlib.ExitStack() as stack:
         for name, as_here in SETTINGS.items():
             stack.enter_context(as_here(settings[name]))
-        name, result = work(shared, i)
+        try:
+            name, result = work(shared, i)
+        except (ValueError, OSError, ImportError) as error:
+            here, lost = os.getcwd(), isinstance(error, OSError | ImportError) or "cannot be" in str(error)
+            if here == caller or not lost:
+                raise
+            raise ValueError(
+                f"{error}, for a worker that runs in {here}, and the call in {caller}: start workers in the folder "
+                "of the call, or name files by their whole paths"
+            ) from error
         return name, result
 
 
 @contextlib.contextmanager
 def _client(cluster: Cluster) -> Iterator[Any]:
     """A connection to the workers; those that were started for it end with it."""
-    dask = _dask()
     if cluster.workers is None:
         with _reached(cluster.scheduler) as client:
             yield client
         return
+    ends = contextlib.ExitStack()
+    try:
+        with kept_waiting():
+            client = _started(cluster.workers, ends)
+        yield client
+    finally:
+        with kept_waiting():
+            ends.close()
+
+
+def _started(workers: int, ends: contextlib.ExitStack) -> Any:
+    """A connection to so many new processes, which end with ``ends``."""
+    dask = _dask()
     try:
         local = dask.LocalCluster(
-            n_workers=cluster.workers,
+            n_workers=workers,
             threads_per_worker=1,
             memory_limit=0,  # JAX's memory is its own affair
             dashboard_address=None,
@@ -182,8 +216,7 @@ def _client(cluster: Cluster) -> Iterator[Any]:
             f"workers must be asked for below {GUARD} where a script does, for each runs the script up to there; "
             f"they did not start: {' '.join(str(error.__cause__ or error).split())}"
         ) from None
-    with local, dask.Client(local) as client:
-        yield client
+    return ends.enter_context(dask.Client(ends.enter_context(local)))
 
 
 @contextlib.contextmanager

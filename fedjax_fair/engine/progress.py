@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from typing import Any
 
 
@@ -29,6 +30,45 @@ def asked_to_stop(watch: bool) -> Iterator[Callable[[], bool]]:
         yield lambda: bool(noted)
     finally:
         signal.signal(signal.SIGINT, old)
+
+
+@contextlib.contextmanager
+def kept_waiting() -> Iterator[None]:
+    """Let a Ctrl-C wait until the block is done, in the main thread; processes that it starts never hear one.
+
+    A terminal sends it to all of them, and one that is just starting would print a traceback.
+    """
+    old = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(old):
+        yield
+        return
+    heard: list[tuple[int, Any]] = []
+    masks = hasattr(signal, "pthread_sigmask")  # not so on Windows
+    if masks:
+        resource_tracker.ensure_running()  # which unblocks what is blocked, where it is started later
+        masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # new threads and processes inherit it
+    signal.signal(signal.SIGINT, lambda *of: heard.append(of))  # where a thread that was there takes it
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, old)
+        if masks:
+            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+        if heard:
+            old(*heard[-1])
+
+
+def time_left(seconds: float, done: int, rounds: int) -> str:
+    """How long the rest may take, at the pace so far; nothing where there is no rest.
+
+    >>> time_left(30, 100, 400), time_left(600, 1, 5), time_left(30, 400, 400)
+    (', about 90 s left', ', about 40 min left', '')
+    """
+    rest = seconds * (rounds - done) / max(done, 1)
+    if done >= rounds:
+        return ""
+    unit, length = next((u, s) for u, s in (("s", 1), ("min", 60), ("h", 3600)) if rest < 120 * s or u == "h")
+    return f", about {rest / length:.0f} {unit} left"
 
 
 class bar:

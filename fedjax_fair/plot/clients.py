@@ -10,7 +10,7 @@ from fedjax_fair.checks import check_count
 from fedjax_fair.data import FederatedData
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.plot.given import kind_of, per_client
-from fedjax_fair.plot.style import COLOURS, WIDTH, legend_above, new_axes, paper, style
+from fedjax_fair.plot.style import COLOURS, WIDTH, in_lines, legend_above, new_axes, paper, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,7 +87,7 @@ def client_histogram(
         ax.axhline(row, color=colour, linewidth=0.6)
         if len(x):
             ax.plot(np.nanmean(x), row, "o", color=colour, clip_on=False)
-    ax.set_yticks(rows, list(rules))
+    ax.set_yticks(rows, [in_lines(name, 18) for name in rules])
     ax.tick_params("y", length=0)
     scale = ax.secondary_yaxis("right")
     scale.set_yticks([rows[0], rows[0] + 0.85], ["0", f"{top:.3g}"])  # the same in every row

@@ -1,6 +1,7 @@
 """What all figures share: size, colours, dashes, the checks of what they are given, and saving."""
 
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,6 +69,22 @@ def new_axes(ax: "Axes | None", height: float) -> "Axes":
 def style(i: int) -> dict[str, Any]:
     """Colour and dash of the i-th rule."""
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
+
+
+def in_lines(name: str, letters: int) -> str:
+    """A rule's name in lines of so many letters, where its ``:``, ``,``, ``@`` and ``_`` let it.
+
+    >>> in_lines("my_rules.py:by_rank:power=3", 20)
+    'my_rules.py:by_rank:\\npower=3'
+    """
+    lines = [""]
+    for piece in re.split(r"(?<=[:,@])", name):
+        pieces = [piece] if len(piece) <= letters else re.split(r"(?<=_)", piece)
+        for part in pieces:
+            if lines[-1] and len(lines[-1] + part) > letters:
+                lines.append("")
+            lines[-1] += part
+    return "\n".join(lines)
 
 
 def legend_above(ax: "Axes", grow: bool, title: str | None = None) -> None:

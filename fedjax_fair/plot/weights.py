@@ -7,10 +7,13 @@ import numpy as np
 
 from fedjax_fair.checks import check_count
 from fedjax_fair.engine.history import History
-from fedjax_fair.plot.style import legend_above, named, new_axes, new_figure, paper, style
+from fedjax_fair.plot.style import in_lines, legend_above, named, new_axes, new_figure, paper, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+NAMED, LETTERS = 20, 20
+"""Clients that are shown by their names, and letters of a name."""
 
 
 @paper()
@@ -31,7 +34,7 @@ def coefficients(
     image = ax.imshow(mean, aspect="auto", interpolation="nearest", extent=extent, **scale)
     ax.figure.colorbar(image, ax=ax, label="Mean coefficient", pad=0.02)
     ax.set(xlabel="Round", ylabel="Client")
-    ax.locator_params(integer=True)
+    _name_clients(ax, history, len(mean))
     return ax
 
 
@@ -52,7 +55,8 @@ def coefficients_by_rule(
 
     named(histories)
     across, rows = min(check_count("columns", columns), len(histories)), -(-len(histories) // columns)
-    figure = new_figure(2.2 * across + 0.7, 1.5 * rows + 0.4)
+    most = max(_count(history, n_clients) for history in histories.values())
+    figure = new_figure(2.2 * across + 0.7, max(1.5, 0.13 * min(most, NAMED)) * rows + 0.4)
     grid = figure.subplots(rows, across, sharex=True, sharey=True, squeeze=False)
     drawn = list(grid.flat)[: len(histories)]
     for ax in list(grid.flat)[len(histories) :]:
@@ -65,14 +69,24 @@ def coefficients_by_rule(
         extent = (0, len(history.ids), clients - 0.5, -0.5)
         scale = {"cmap": "cividis", "norm": LogNorm(0.25, 4, clip=True)}
         image = ax.imshow(np.maximum(shown, 0.25), aspect="auto", interpolation="nearest", extent=extent, **scale)
-        ax.set_title(name, fontsize=8)
-        ax.locator_params(integer=True)
+        ax.set_title(in_lines(name, 24), fontsize=7)
+        _name_clients(ax, history, clients)
     bar = figure.colorbar(image, ax=drawn, label="Multiple of the round's mean", pad=0.02, extend="both")
     bar.set_ticks([0.25, 0.5, 1, 2, 4], labels=["1/4", "1/2", "1", "2", "4"])
     bar.minorticks_off()
     figure.supxlabel("Round", fontsize=8)
     figure.supylabel("Client", fontsize=8)
     return drawn
+
+
+def _name_clients(ax: "Axes", history: History, clients: int) -> None:
+    """What the rows of a heat map are: names where they fit, else numbers from 0."""
+    ax.locator_params("x", integer=True)
+    if history.clients is None or clients > NAMED:
+        ax.locator_params("y", integer=True)
+    else:
+        names = [name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…" for name in map(str, history.clients)]
+        ax.set_yticks(range(clients), names[:clients], fontsize=6)
 
 
 def _over_rounds(history: History, values: np.ndarray, n_clients: int | None, bins: int) -> np.ndarray:

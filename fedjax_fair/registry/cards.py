@@ -9,6 +9,7 @@ import docstring_parser
 
 from fedjax_fair import registry
 from fedjax_fair.reads import reads
+from fedjax_fair.registry.plugins import blamed
 from fedjax_fair.types import Selector
 
 MARKED = re.compile(r"^(Optimises|Source): (.*?)(?:\n\n|\Z)", re.DOTALL | re.MULTILINE)
@@ -34,8 +35,28 @@ class Card(NamedTuple):
     source: str  # "" where there is no paper
 
 
+def own_card(name: str) -> Card:
+    """The card of a rule of the user's own, ``file.py:rule`` or ``module:rule``.
+
+    Raises:
+      ValueError: no such rule, or one that fails when it is made with its defaults or traced.
+    """
+    factory = registry.rule_factory(name)
+    needs = [key for key, value in registry.settings_of(factory).items() if value.default is value.empty]
+    signals: tuple[str, ...] = ()
+    if not {*needs} - {"lipschitz"}:  # else there is no rule to trace
+        with blamed(name):
+            signals = reads(registry.make_rule(name, learning_rate=0.1))
+    found = _read(factory, signals)
+    return found._replace(name=name, summary=found.summary or "it has no docstring")
+
+
 def card(factory: Callable[..., Any]) -> Card:
     """Read the docstring and signature of a registered factory; find what a rule reads by tracing it."""
+    return _read(factory, _signals(factory))
+
+
+def _read(factory: Callable[..., Any], signals: tuple[str, ...]) -> Card:
     text = inspect.getdoc(factory) or ""
     said = {title: registry.plain(" ".join(body.split())) for title, body in MARKED.findall(text)}
     meaning = argument_help(factory)
@@ -47,7 +68,7 @@ def card(factory: Callable[..., Any]) -> Card:
         factory.__name__,
         registry.summary(factory),
         said.get("Optimises", ""),
-        _signals(factory),
+        signals,
         settings,
         said.get("Source", ""),
     )
@@ -87,11 +108,11 @@ def as_text(card: Card, width: int) -> str:
     rows = [("optimises", card.optimises), ("reads", ", ".join(card.reads))]
     rows += [(f"{name} = {default}", meaning) for name, (default, meaning) in card.settings.items()]
     rows.append(("source", card.source))
-    lines = textwrap.wrap(f"{card.name}: {card.summary}", width)
+    lines = textwrap.wrap(f"{card.name}: {card.summary}", width, break_long_words=False, break_on_hyphens=False)
     for label, text in rows:
-        if text:
+        if text or " = " in label:  # a setting of a user's rule may be without words
             indent = " " * 18
-            gap = ":" if len(label) > 15 else ""  # no column to set it off from its text
+            gap = ":" if text and len(label) > 15 else ""  # no column to set it off from its text
             lines += textwrap.wrap(
                 f"  {label + gap:<15} {text}", width, subsequent_indent=indent, break_long_words=False
             )

@@ -15,13 +15,20 @@ from fedjax_fair.engine.signals import scored
 from fedjax_fair.types import Aggregator, Method, Simulation
 
 
+def check_name(name: Any) -> None:
+    """A rule's name, a word that is none of the reference rows'."""
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"rules must have words as names, got {name!r}")
+    if name in ("local", "pooled"):
+        raise ValueError(f"rules must not be called as the rows local and pooled are, got {name!r}")
+
+
 def check_rules(rules: Any) -> None:
     """Names of rules, or of their factories."""
     if not isinstance(rules, Mapping) or not rules:
         raise ValueError(f"rules must map names to rules, such as {{'fedavg': ff.fedavg()}}, got {rules!r}")
     for name, rule in rules.items():
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"rules must have words as names, got {name!r}")
+        check_name(name)
         if not isinstance(rule_of(rule), Aggregator | Method) and not callable(rule):
             raise ValueError(f"rules[{name!r}] must be a rule such as ff.fedavg(), or a factory, got {rule!r}")
 

@@ -11,26 +11,16 @@ from fedjax_fair.engine.grid import label
 from fedjax_fair.engine.history import History, judged
 from fedjax_fair.engine.outcome import of_clients, one_metric, outcome, remark
 from fedjax_fair.metrics.kind import ACCURACY, Metric
-from fedjax_fair.metrics.significance import Difference, holm, paired
+from fedjax_fair.metrics.significance import holm, paired
+from fedjax_fair.results.differences import MEASURES, Compared, Differences, columns
 from fedjax_fair.results.digits import digits_of, spread
 from fedjax_fair.results.flags import flags
 from fedjax_fair.results.latex import latex
 from fedjax_fair.results.references import better_off
-from fedjax_fair.results.table import drawn, headings
-
-MEASURES = ("accuracy", "worst10", "variance", "gini")
-"""What rules are compared by, of :func:`fedjax_fair.metrics.summary`."""
+from fedjax_fair.results.table import drawn
 
 NAMES = {"local": "(local)", "pooled": "(pooled)"}
 """How reference rows are printed."""
-
-
-class Compared(NamedTuple):
-    """One rule against the baseline, by one measure."""
-
-    difference: Difference
-    holm: float
-    """p after Holm's adjustment over the rules."""
 
 
 class Comparison(NamedTuple):
@@ -97,8 +87,8 @@ class Comparison(NamedTuple):
         """The history with the results of the clients to judge by alone."""
         return of_clients(history, self.clients)
 
-    def differences(self) -> dict[str, dict[str, Compared]]:
-        """``{rule: {measure: rule minus baseline}}`` of every other rule, paired by replicate.
+    def differences(self) -> Differences:
+        """``{rule: {measure: rule minus baseline}}`` of every other rule, by replicate; it prints as the table.
 
         Raises:
           ValueError: a single replicate.
@@ -111,7 +101,7 @@ class Comparison(NamedTuple):
             pairs = [paired(all_measures[rule][measure], reference) for rule in others]
             for rule, pair, adjusted in zip(others, pairs, holm([pair.p for pair in pairs])):
                 found[rule][measure] = Compared(pair, float(adjusted))
-        return found
+        return Differences(found, self.baseline, self.metric)
 
     def table(self) -> str:
         """Mean and standard deviation over the replicates, the differences from the baseline, and the flags."""
@@ -128,25 +118,9 @@ class Comparison(NamedTuple):
         heading = ["rule", *heads.values(), *(["better off"] if self.references else [])]
         lines = [drawn(heading, rows), "", *_folded(self.legend())]
         if len(self.examples) > 1 and len(self.runs) > 1:
-            lines += ["", *self._differences(metric, heads)]
+            lines += ["", repr(self.differences())]
         noted = [textwrap.fill(flag, 98, subsequent_indent="  ", break_on_hyphens=False) for flag in flags(self)]
         return "\n".join([*lines, *([""] if noted else []), *(f"- {note}" for note in noted)])
-
-    def _differences(self, metric: Metric, heads: dict[str, str]) -> list[str]:
-        differences = self.differences()
-        rows = [
-            [rule, *(_interval(of[measure], *digits_of(measure, metric)) for measure in MEASURES)]
-            for rule, of in differences.items()
-        ]
-        text = "Paired differences by replicate, with 95 % intervals; * p < .05 after Holm over the rules."
-        least = max(
-            [d for of in differences.values() if np.isfinite(d := of["accuracy"].difference.detectable)] or [0]
-        )
-        if least:
-            digits, form = digits_of("accuracy", metric)
-            true = f"a true difference in {metric.name} of {least:.{digits}{form}}"
-            text += f" With so many replicates, {true} would be found in 80 % of repeats."
-        return [drawn([f"minus {self.baseline}", *heads.values()], rows), "", *textwrap.wrap(text, 98)]
 
     def legend(self) -> list[str]:
         """What the numbers are, in sentences."""
@@ -233,16 +207,3 @@ def measured(
 
 def _folded(sentences: list[str]) -> list[str]:
     return [line for text in sentences for line in textwrap.wrap(text, 98, break_on_hyphens=False)]
-
-
-def columns(metric: Metric) -> dict[str, str]:
-    """Headings of the measures, in the metric's name and unit."""
-    own = headings(metric)
-    return {"accuracy": own["accuracy"], "worst10": "worst 10%", "variance": own["variance"], "gini": "Gini"}
-
-
-def _interval(compared: Compared, digits: int, form: str) -> str:
-    if np.isnan(compared.difference.low):  # a run failed, or all replicates differ by the same number
-        return "–" if np.isnan(compared.difference.mean) else f"{compared.difference.mean:+.{digits}{form}}"
-    ends = [f"{v:+.{digits}{form}}".replace("0.", ".", digits == 3) for v in compared.difference[:3]]
-    return f"{ends[0]} [{ends[1]}, {ends[2]}]{'*' if compared.holm < 0.05 else ''}"

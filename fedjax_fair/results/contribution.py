@@ -15,7 +15,6 @@ from fedjax_fair.engine.tasks import threads_for
 from fedjax_fair.engine.watch import say
 from fedjax_fair.metrics.kind import described
 from fedjax_fair.results.compare_arguments import check_build, check_clients, draw
-from fedjax_fair.results.comparison import MEASURES
 from fedjax_fair.results.contribution_runs import (
     METHODS,
     MOST,
@@ -26,6 +25,7 @@ from fedjax_fair.results.contribution_runs import (
     value_of,
     width_of,
 )
+from fedjax_fair.results.differences import MEASURES
 from fedjax_fair.results.shares import Contribution, check_measures
 from fedjax_fair.types import Simulation
 

@@ -20,7 +20,7 @@ def digits_of(key: str, metric: Metric) -> tuple[int, str]:
 
 
 def spread(values: np.ndarray, digits: int, form: str = "f") -> str:
-    """Mean±std of the finite values; a dash where there is none."""
+    """Mean±std of the finite values; a dash where there is none. What rounds to nothing has no minus, ``z``."""
     values = values[np.isfinite(values)]
     if not len(values):
         return "–"
@@ -28,6 +28,6 @@ def spread(values: np.ndarray, digits: int, form: str = "f") -> str:
     largest = np.abs(numbers).max()
     if form == "g" and len(numbers) > 1 and 1e-4 <= largest < 1e6:  # both to the same place after the point
         digits, form = max(digits - 1 - math.floor(math.log10(largest)), 0), "f"
-    shown = [f"{number:.{digits}{form}}" for number in numbers]
+    shown = [f"{number:z.{digits}{form}}" for number in numbers]
     fractions = digits >= 3 and largest < 1
     return "±".join(re.sub(r"^(-?)0\.", r"\1.", number) if fractions else number for number in shown)

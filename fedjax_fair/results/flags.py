@@ -41,7 +41,9 @@ def early(of: "Comparison") -> list[str]:
     first, end = int(rounds[-of.last :][0]), int(rounds[-1])
     if first > end / 2 or len(rounds) == 1:
         return []
-    return [f"the mean of the last {of.last} evaluations begins at round {first} of {end}; last= takes fewer"]
+    return [
+        f"the mean of the last {of.last} evaluations begins at round {first} of {end}; a smaller last takes fewer"
+    ]
 
 
 def climbing(of: "Comparison") -> list[str]:

@@ -26,7 +26,8 @@ from fedjax_fair.results.digits import digits_of
 from fedjax_fair.results.report_clients import by_group, worst_served
 from fedjax_fair.results.report_comparison import comparison_section, paired_drawing
 from fedjax_fair.results.report_contribution import by_client, shares_drawing
-from fedjax_fair.results.report_style import STYLE
+from fedjax_fair.results.report_style import NARROW, STYLE
+from fedjax_fair.results.report_table import foldable, html_table
 from fedjax_fair.results.shares import Contribution, load
 from fedjax_fair.results.stored import further_of, histories_of, metric_of
 from fedjax_fair.results.table import COLUMNS, COST, COST_LEGEND, headings
@@ -106,15 +107,15 @@ def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Cont
     compared = comparison_section(kept, metric, first) if kept else ""
     drawn = [*drawings(runs, arrays, metric), *shares_drawing(found)]
     figures = "".join(figure(escape(caption), embedded(draw)) for caption, draw in drawn)
-    everybodys = figure(COEFFICIENTS, embedded(coefficients_drawing(rules, arrays, metric, clients)), "large")
+    everybodys = coefficients_figure(rules, arrays, metric, clients)
     made = {key: value for key, value in summary.items() if key not in KEPT}
     about = "\n".join(f"{key}: {value}" for key, value in {**made, **summary["versions"]}.items())
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         f'content="width=device-width, initial-scale=1"><title>{escape(title)}</title><style>{STYLE}</style></head>'
-        f"<body><h1>{escape(title)}</h1><p>{escape(intro + judged)}</p>"
+        f"<body><h1>{foldable(escape(title))}</h1><p>{escape(intro + judged)}</p>"
         f"{compared}<h2>After the last round</h2>"
-        f'<div class="wide">{table(summary["rules"], costly, metric, failed)}</div>'
+        f"{table(summary['rules'], costly, metric, failed)}"
         f'<p class="legend">{legend}{" " + COST_LEGEND if costly else ""}</p>'
         f"{by_client(rules, found, arrays, metric)}"
         f"{worst_served(rules, arrays, metric, further_of(summary))}{by_group(runs, metric)}"
@@ -129,10 +130,13 @@ def folded(title: str, text: str) -> str:
     return f"<details><summary>{title}</summary><pre>{escape(text)}</pre></details>"
 
 
-def figure(caption: str, source: str, kind: str = "") -> str:
-    """One figure with its caption."""
-    shown = f' class="{kind}"' if kind else ""
-    return f'<figure{shown}><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
+def figure(caption: str, source: str, kind: str = "", narrow: str = "") -> str:
+    """One figure with its caption; on a telephone ``narrow`` in its place."""
+    shown, image = f' class="{kind}"' if kind else "", f'<img alt="{caption}" src="{source}">'
+    if narrow:
+        media = f"screen and (max-width: {NARROW})"
+        image = f'<picture><source media="{media}" srcset="{narrow}">{image}</picture>'
+    return f"<figure{shown}>{image}<figcaption>{caption}</figcaption></figure>"
 
 
 def legend_of(metric: Metric, split: str) -> str:
@@ -154,7 +158,6 @@ def table(
     ``failed`` says of which rules runs failed; their figures are of the seeds that did not.
     """
     shown_costs = COST if costly else {}
-    head = "".join(f"<th>{escape(h)}</th>" for h in ("rule", *headings(metric).values(), *shown_costs.values()))
     rows = []
     for rule, measures in rules.items():
         cells: list[str] = []
@@ -167,10 +170,10 @@ def table(
             missing = "failed" if failed.get(rule) and not cells else "–"
             shown = missing if mean is None else f"{mean:.{digits}{form}}"
             spread = f" <small>± {std:.{digits}{form}}</small>" if len(seeds) > 1 and std is not None else ""
-            cells.append(f"<td>{shown}{spread}</td>")
-        cells += [f"<td>{measures[name]['mean']:.0f}</td>" for name in shown_costs]
-        rows.append(f"<tr><td>{escape(rule + failed.get(rule, ''))}</td>{''.join(cells)}</tr>")
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+            cells.append(f"{shown}{spread}")
+        cells += [f"{measures[name]['mean']:.0f}" for name in shown_costs]
+        rows.append([escape(rule + failed.get(rule, "")), *cells])
+    return html_table(["rule", *headings(metric).values(), *shown_costs.values()], rows)
 
 
 def drawings(
@@ -201,12 +204,11 @@ def drawings(
     yield "How often clients took part, first seed", lambda: plot.selections(alike, clients)
 
 
-def coefficients_drawing(
-    rules: list[str], arrays: dict[str, np.ndarray], metric: Metric, clients: int
-) -> Callable[[], Any]:
-    """What draws every rule's coefficients in its first run, on one scale."""
+def coefficients_figure(rules: list[str], arrays: dict[str, np.ndarray], metric: Metric, clients: int) -> str:
+    """Every rule's coefficients in its first run, on one scale; one below the other on a telephone."""
     first = {rule: histories_of(rule, arrays, metric)[0] for rule in rules}
-    return partial(plot.coefficients_by_rule, first, clients)
+    wide, narrow = (embedded(partial(plot.coefficients_by_rule, first, clients, columns=n)) for n in (3, 1))
+    return figure(COEFFICIENTS, wide, "large", narrow)
 
 
 def _several(names: list[str]) -> str:

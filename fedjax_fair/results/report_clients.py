@@ -1,6 +1,6 @@
 """Whom the rules serve worst, on the report page: clients by their names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 import numpy as np
@@ -10,6 +10,7 @@ from fedjax_fair.engine.outcome import outcome
 from fedjax_fair.metrics.groups import group_means
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.results.digits import digits_of
+from fedjax_fair.results.report_table import html_table
 
 SHOWN = 10
 
@@ -35,18 +36,16 @@ def worst_served(
     rows = []
     for k in order:
         cells = [_cell(of[k], kind) for (kind, _), of in served.items()]
-        rows.append("".join(f"<td>{cell}</td>" for cell in [escape(str(names[k])), *cells]))
-    head = "".join(f"<th>{escape(text)}</th>" for text in ("client", *(f"{m.name} by {r}" for m, r in served)))
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
+        rows.append([escape(str(names[k])), *cells])
+    several = len(kinds) > 1
+    heads = ["client", *(f"{m.name}, {r}" if several else r for m, r in served)]
     which = f"the {len(order)} of {len(names)} clients" if len(order) < len(names) else "the clients"
-    legend = f"At the last evaluation, mean over the runs: {which} from the worst served by {rules[0]}."
+    legend = f"{_named(kinds.values())} at the last evaluation, mean over the runs: {which} from the worst served"
+    legend += f" by {rules[0]}."
     legend += (
         " –: without a value in every run." if any(np.isnan(of[order]).any() for of in served.values()) else ""
     )
-    return (
-        f'<h2>The worst served clients</h2><div class="wide"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div><p>{escape(legend)}</p>"
-    )
+    return f'<h2>The worst served clients</h2>{html_table(heads, rows)}<p class="legend">{escape(legend)}</p>'
 
 
 def by_group(runs: Mapping[str, Sequence[History]], metric: Metric) -> str:
@@ -64,16 +63,20 @@ def by_group(runs: Mapping[str, Sequence[History]], metric: Metric) -> str:
         means = [float(over_runs(np.array([of[str(name)] for of in each]))) for each in served]
         gaps |= bool(np.isnan(means).any())
         cells = [escape(str(name)), str(count), *(_cell(metric.scale * mean, metric) for mean in means)]
-        rows.append("".join(f"<td>{cell}</td>" for cell in cells))
-    heads = ["group", "clients", *(f"{metric.name} by {rule}" for rule in runs)]
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    legend = "At the last evaluation: the mean over the group's clients that have a value, then over the runs."
+        rows.append(cells)
+    legend = f"{_named([metric])} at the last evaluation: the mean over the group's clients that have a value, "
+    legend += "then over the runs."
     legend += " –: none of them has one, in any run." if gaps else ""
     return (
-        f'<h2>Groups of clients</h2><div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
-        f"</table></div><p>{escape(legend)}</p>"
+        f"<h2>Groups of clients</h2>{html_table(['group', 'clients', *runs], rows)}"
+        f'<p class="legend">{escape(legend)}</p>'
     )
+
+
+def _named(metrics: Iterable[Metric]) -> str:
+    """What a legend begins with."""
+    words = ", ".join(metric.label for metric in metrics)
+    return words[:1].upper() + words[1:]
 
 
 def _group_means(history: History) -> dict[str, float]:

@@ -9,8 +9,9 @@ import numpy as np
 from fedjax_fair import plot
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.metrics.significance import Difference
-from fedjax_fair.results.comparison import MEASURES, Compared, columns
+from fedjax_fair.results.differences import MEASURES, Compared, columns
 from fedjax_fair.results.digits import digits_of
+from fedjax_fair.results.report_table import html_table
 
 PAIRED = "Paired by replicate, with 95 % intervals; * p &lt; .05 after Holm over the rules."
 
@@ -52,14 +53,15 @@ def _measures(kept: Mapping[str, Any], metric: Metric) -> str:
         cells += [_spread(of["better_off"], 0, "f")] if "better_off" in of else []
         rows.append([escape(rule), *cells])
     some = next(iter(kept["measures"].values()))
-    return _table(["rule", *columns(metric).values(), *(["better off %"] if "better_off" in some else [])], rows)
+    further = ["better off %"] if "better_off" in some else []
+    return html_table(["rule", *columns(metric).values(), *further], rows)
 
 
 def _differences(kept: Mapping[str, Any], metric: Metric) -> str:
     rows = []
     for rule, of in kept["differences"].items():
         rows.append([escape(rule), *(_interval(of[measure], *digits_of(measure, metric)) for measure in MEASURES)])
-    return _table(["rule", *columns(metric).values()], rows)
+    return html_table(["rule", *columns(metric).values()], rows)
 
 
 def _spread(values: list[float | None], digits: int, form: str) -> str:
@@ -73,14 +75,8 @@ def _spread(values: list[float | None], digits: int, form: str) -> str:
 def _interval(of: Mapping[str, float | None], digits: int, form: str) -> str:
     if of["mean"] is None:
         return "–"
-    mean = f"{of['mean']:+.{digits}{form}}"
+    mean = f"{of['mean']:+z.{digits}{form}}"
     if of["low"] is None:
         return mean
     star = "*" if of["holm"] is not None and of["holm"] < 0.05 else ""
-    return f"{mean}{star} <small>[{of['low']:+.{digits}{form}}, {of['high']:+.{digits}{form}}]</small>"
-
-
-def _table(heads: list[str], rows: list[list[str]]) -> str:
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f"{mean}{star} <small>[{of['low']:+z.{digits}{form}}, {of['high']:+z.{digits}{form}}]</small>"

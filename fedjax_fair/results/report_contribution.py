@@ -11,6 +11,7 @@ from fedjax_fair import plot
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.results.digits import digits_of
 from fedjax_fair.results.report_clients import over_runs
+from fedjax_fair.results.report_table import html_table
 from fedjax_fair.results.shares import Contribution, shown, titles
 
 
@@ -32,7 +33,7 @@ def by_client(
         raise ValueError(f"contribution.json is of {clients} clients, and the results are of {results}")
     intervals, names = found.intervals(), titles(found.metric)
     heads = ["client", *(f"share of {names[measure]}" for measure in found.shares)]
-    heads += [f"{metric.name} by {rule}" for rule in served]
+    heads += [f"{metric.name}, {rule}" for rule in served]
     digits, form = digits_of("accuracy", metric)
     rows, called = [], np.arange(clients) if found.clients is None else found.clients
     for k in found.order():
@@ -41,13 +42,9 @@ def by_client(
             for measure, shares in found.shares.items()
         ]
         cells += ["–" if np.isnan(of[k]) else f"{of[k]:.{digits}{form}}" for of in served.values()]
-        rows.append("".join(f"<td>{cell}</td>" for cell in [escape(str(called[k])), *cells]))
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return (
-        f'<h2>What each client contributes</h2><div class="wide"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div><p>{escape(' '.join(found.legend()))}</p>"
-    )
+        rows.append([escape(str(called[k])), *cells])
+    legend = f'<p class="legend">{escape(" ".join(found.legend()))}</p>'
+    return f"<h2>What each client contributes</h2>{html_table(heads, rows)}{legend}"
 
 
 def shares_drawing(found: Contribution | None) -> list[tuple[str, Callable[[], Any]]]:

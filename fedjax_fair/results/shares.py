@@ -12,7 +12,7 @@ from fedjax_fair import metrics
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.engine.files import to_json, write_atomically
 from fedjax_fair.metrics.kind import ACCURACY, Metric
-from fedjax_fair.results.comparison import columns
+from fedjax_fair.results.differences import columns
 from fedjax_fair.results.digits import digits_of
 from fedjax_fair.results.table import drawn, headings
 
@@ -206,5 +206,5 @@ def shown(measure: str, metric: Metric, share: float, ends: np.ndarray, permutat
     """A share with its sign, and its interval where it has one."""
     digits, form = digits_of(measure, metric)
     digits += form == "f"  # shares are parts of what is printed
-    low, high = (f"{end:+.{digits}{form}}" for end in ends)
-    return f"{share:+.{digits}{form}}" + (f" [{low}, {high}]" if permutations else "")
+    low, high = (f"{end:+z.{digits}{form}}" for end in ends)
+    return f"{share:+z.{digits}{form}}" + (f" [{low}, {high}]" if permutations else "")

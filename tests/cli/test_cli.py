@@ -305,8 +305,8 @@ def test_a_run_that_was_cut_off_is_resumed_without_another_flag(tmp_path, monkey
     with pytest.raises(SystemExit):
         main(["compare", *flags, "--checkpoint", str(tmp_path / "cut"), "--out", str(tmp_path / "other")])
     assert "already holds a run: go on with fedjax-fair compare --resume" in capsys.readouterr().err
-    main(["compare", "--resume", str(tmp_path / "cut")])
-    assert capsys.readouterr().out == whole
+    main(["compare", "--resume", str(tmp_path / "cut"), "--quiet"])
+    assert capsys.readouterr() == (whole.partition("Judged by")[0], "")
     one, other = (np.load(tmp_path / name / "history.npz") for name in ("whole", "out"))
     for name in one:
         np.testing.assert_array_equal(one[name], other[name])

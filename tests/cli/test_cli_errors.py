@@ -46,6 +46,13 @@ WRONG = {
     ),
     "not in the module": (["--algorithms", "json:lods"], "rule in json must be one of .*did you mean 'loads'"),
     "no rule at all": (["--algorithms", "json:dump"], "json:dump needs obj, as json:dump:obj=value, got nothing"),
+    "a row twice": (["--algorithms", "mine=afl", "mine=fedavg"], "algorithms names 'mine' twice"),
+    "a baseline by its rule": (
+        ["--algorithms", "mine=afl:lr=1", "fedavg", "--baseline", "afl:lr=1"],
+        "baseline must be one of mine, fedavg, got 'afl:lr=1'",
+    ),
+    "a row's rule": (["--algorithms", "mine=alf"], "algorithm must be one of .*did you mean 'afl'"),
+    "a row like a reference": (["--algorithms", "local=afl"], "rules must not be called as the rows local and"),
     "a rule twice": (["--algorithms", "afl", "afl"], "algorithms names 'afl' twice"),
     "unknown setting": (["--algorithms", "fedmaba:alfa=.3"], "setting of fedmaba must be .*did you mean 'alpha'"),
     "broken setting": (["--algorithms", "fedmaba:alpha"], r"name:setting=value,\.\.\., got 'fedmaba:alpha'"),
@@ -71,7 +78,7 @@ WRONG = {
     "objective without its number": (["--objective", "tilted"], "tilted needs tilted.t, got nothing"),
     "unknown model": (["--model", "resnet"], "model must be one of"),
     "split": (["--split", ".5", ".1", ".1"], "split must"),
-    "official test of synthetic": (["--test", "official"], "test=official needs a public test set"),
+    "official test of synthetic": (["--test", "official"], "--test official needs a public test set"),
     "aaggff_s with a cohort": (["--algorithms", "aaggff_s"], "needs all 30 clients.*use aaggff_d"),
     "convolution on vectors": (["--model", "cnn"], "cnn needs images"),
     "unknown fault": (["--liars", ".1", "--fault", "inflate"], "fault must be one of .*mean 'inflate_loss'"),
@@ -99,7 +106,8 @@ WRONG = {
     "no checkpoint": (["--checkpoint-every", "5"], "checkpoint_every needs checkpoint, a folder, got none"),
     "resume with a flag": (
         ["--resume", "x", "--rounds", "5"],
-        "resume takes a folder and no other flag but --workers, --scheduler, compare --resume FOLDER, got",
+        "resume takes a folder and no other flag but --workers, --scheduler, --quiet, --json, --plots, compare "
+        "--resume FOLDER, got",
     ),
     "resume what is not there": (["--resume", "x"], "resume x is not a folder that --checkpoint left behind"),
     "no such file": (["nowhere.toml"], "config nowhere.toml cannot be read: No such file"),
@@ -127,9 +135,13 @@ def test_a_wrong_call_is_one_sentence_and_status_2(wrong, capsys, tmp_path, monk
         ),
         (
             "--resume kept --rounds 5",
-            "resume takes a folder and no other flag but --devices, --coordinator, --process, --processes, run",
+            "resume takes a folder and no other flag but --devices, --coordinator, --process, --processes, "
+            "--quiet, --json, run",
         ),
         ("--resume", "resume takes a folder and no other flag but"),
+        ("--resume kept --quiet no", "resume takes a folder and no other flag but"),
+        ("--resume kept --devices", "resume takes a folder and no other flag but"),
+        ("--quiet --resume kept --json", "resume kept is not a folder that --checkpoint left behind"),
         ("--coordinator=host:1 --resume kept", "resume kept is not a folder that --checkpoint left behind"),
     ],
 )

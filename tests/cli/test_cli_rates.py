@@ -9,7 +9,9 @@ import pytest
 import fedjax_fair as ff
 from fedjax_fair import registry
 from fedjax_fair.cli.arguments import read_command
+from fedjax_fair.cli.comparing import in_flags
 from fedjax_fair.cli.plan import decay_of, prepare, prepare_sweep, rate_of, trainer_of
+from fedjax_fair.results.comparison import Comparison
 
 SMALL = ["--clients", "5", "--cohort", "5", "--synthetic.max-size", "60", "--steps", "3"]
 ROUNDS, LR, DECAY = 6, 0.1, 0.5
@@ -89,3 +91,17 @@ def test_a_decay_that_is_no_factor_is_refused_before_a_constant_is_made_of_it(de
     experiment, rules = read_command(["run", "--aggregator", "qfedavg", *SMALL])
     with pytest.raises(ValueError, match="lr_decay must be above 0"):
         prepare(dataclasses.replace(experiment, lr_decay=float(decay)), rules)
+
+
+def test_a_rules_own_rate_is_called_as_its_flag_is_where_it_was_tuned():
+    tuned = {
+        "settings": {"afl:x=1": {"afl_lr": 0.1, "lr": 0.5}, "fedavg": {"lr": 0.1}},
+        "grids": {"afl:x=1": {"afl_lr": [0.1], "lr": [0.5]}},
+        "tried": {"afl:x=1": {"afl_lr=0.1,lr=0.5": "measures"}},
+        "tried_runs": {"afl:x=1": {"afl_lr=0.1,lr=0.5": "runs"}},
+    }
+    found = in_flags(Comparison(**dict.fromkeys(Comparison._fields) | tuned))
+    assert found.settings == {"afl:x=1": {"afl.lr": 0.1, "lr": 0.5}, "fedavg": {"lr": 0.1}}
+    assert found.grids == {"afl:x=1": {"afl.lr": [0.1], "lr": [0.5]}}
+    assert found.tried == {"afl:x=1": {"afl.lr=0.1,lr=0.5": "measures"}}
+    assert found.tried_runs == {"afl:x=1": {"afl.lr=0.1,lr=0.5": "runs"}}

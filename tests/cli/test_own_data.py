@@ -284,7 +284,7 @@ def test_several_metrics_of_a_regression_are_one_command_line(here, capsys):
     assert np.load("out/history.npz")["qfedavg/measures/r2"].shape == (2, 1, 2)
     assert tomllib.loads(Path("out/config.toml").read_text())["metric"] == ["rmse", "r2"]
     main(["report", "out"])
-    assert "<th>r2 by qfedavg</th>" in Path("out/report.html").read_text()
+    assert "<th>r2, qfedavg</th>" in Path("out/report.html").read_text()
 
 
 def test_what_has_no_effect_is_said_and_the_settings_repeat_the_run(here, capsys):
@@ -306,7 +306,10 @@ WRONG = {
     "no client": ("--data t.csv --label ill", "client must name a column of the table t.csv, got nothing"),
     "no label": ("--data t.csv --client who", "label must name a column of the table t.csv, got nothing"),
     "no such column": ("--data t.csv --client whoo --label ill", "client must be one of .*; did you mean 'who'"),
-    "gaps": ("--data gap.csv --client who --label ill", "features must be there in all 21 rows, got .*, a 1: fill"),
+    "gaps": (
+        "--data gap.csv --client who --label ill",
+        "features must be there in all 21 rows, got .*, a 1: fill them by --missing mean or median .of",
+    ),
     "how": ("--data gap.csv --client who --label ill --missing zero", "missing must be one of mean, median"),
     "features of a folder": ("--data leaf --features a", "features is for a table, got LEAF's files in leaf"),
     "missing of images": ("--data images --missing mean", "missing is for a table or arrays, got images in images"),
@@ -314,7 +317,10 @@ WRONG = {
     "no size": ("--data images --image-size 0 2", "size must be at least 1, got 0"),
     "nothing to read": ("--client who", "client says how data are read and needs data, a path, got none"),
     "two sources": ("--data t.csv --dataset mnist", "dataset and data are one too many, got mnist and t.csv"),
-    "official": ("--data leaf --test official", "test=official needs a public test set, got data, whose files say"),
+    "official": (
+        "--data leaf --test official",
+        "--test official needs a public test set, got data, whose files say",
+    ),
     "a function's column": (
         "--data own.py:fixed --label y",
         "label says how a file is read, got the function own.py",

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import tomllib
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from fedjax_fair import registry
 from fedjax_fair.cli.experiment import argument_help, experiment_class, factories, settings_class
-from fedjax_fair.cli.plan import parse_rule
+from fedjax_fair.cli.plan import parse_rule, prepare, prepare_sweep
+from fedjax_fair.cli.rule_syntax import row_name
 from fedjax_fair.cli.toml import dump_toml, load_toml
 from fedjax_fair.cli.unused import needless
 
@@ -156,6 +158,14 @@ def test_rules_with_settings():
         parse_rule("afl@")
 
 
+def test_a_row_may_have_a_name_before_its_rule():
+    assert parse_rule("mild=qfedavg:q=1@pow_d:d=7") == parse_rule("qfedavg:q=1@pow_d:d=7")
+    assert parse_rule("my rule = rules.py:mine:power=2")[:2] == ("rules.py:mine", {"power": 2})
+    assert [row_name(text) for text in ("mild=qfedavg:q=1", "qfedavg:q=1", "afl@pow_d:d=7")] == [
+        *("mild", "qfedavg:q=1", "afl@pow_d:d=7")
+    ]
+
+
 def test_a_configuration_does_not_tell_of_what_the_run_had_none_of():
     """A table of eight hospitals is no Synthetic(1, 1) in shards of 30 clients."""
     own, synthetic = Compare(data="hospitals.csv"), Compare()
@@ -163,3 +173,20 @@ def test_a_configuration_does_not_tell_of_what_the_run_had_none_of():
     assert not needless(own, ("fedavg",)) & {"fedavg", "data", "lr"}
     assert not needless(synthetic, ("fedavg", "afl")) & {"dataset", "clients", "synthetic", "afl"}
     assert "clients" not in needless(Compare(data="hospitals.csv", clients=5), ("fedavg",))  # it was given
+
+
+def test_a_configuration_does_not_tell_of_what_every_row_sets_for_itself():
+    own = Compare(selector="pow_d:d=7")
+    assert "qfedavg.q" in needless(own, ("fedavg", "qfedavg:q=2", "qfedavg:q=5,lipschitz=3"))
+    assert "pow_d.d" in needless(own, ("fedavg", "afl@pow_d:d=9"))
+    assert not {"qfedavg.q", "pow_d.d"} & needless(own, ("qfedavg", "qfedavg:q=2", "afl@pow_d"))
+    assert "qfedavg.q" in needless(own, ("qfedavg",), ["q", "lr"])  # a grid's
+    without = needless(own, ("qfedavg:q=2,lipschitz=3", "loss_softmax:temperature=2"))
+    kept = tomllib.loads(dump_toml(own, without))
+    assert not {"qfedavg", "loss_softmax"} & {*kept}
+
+
+def test_a_run_of_one_rule_takes_no_name():
+    for prepared in (lambda: prepare(Compare(), ("mine=afl",)), lambda: prepare_sweep(Compare(), "mine=afl", ())):
+        with pytest.raises(ValueError, match=r"aggregator takes a rule alone, .* got 'mine=afl'"):
+            prepared()

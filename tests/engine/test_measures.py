@@ -100,7 +100,7 @@ def test_the_folder_and_its_page_have_them_all(history, tmp_path):
     assert_array_equal(kept["fedavg/measures/auroc"], np.stack([history.measures["auroc"]] * 2))
     assert json.loads((place / "summary.json").read_text())["further"]["entropy"]["higher_is_better"] is False
     page = report(place).read_text()
-    for heading in ("accuracy by fedavg", "auroc by fedavg", "entropy by fedavg", "F1 by fedavg"):
+    for heading in ("accuracy, fedavg", "auroc, fedavg", "entropy, fedavg", "F1, fedavg"):
         assert f"<th>{heading}</th>" in page
 
 
@@ -109,7 +109,7 @@ def test_a_metric_behind_the_first_may_be_called_accuracy(data, tmp_path):
     history = ff.run(build(data, several), 0, rounds=1)[1]
     page = report(ff.save(tmp_path / "out", {"fedavg": history})).read_text()
     worst = page.partition("The worst served clients")[2].partition("</tr>")[0]
-    assert "<th>client</th><th>auroc by fedavg</th><th>accuracy by fedavg</th>" in worst
+    assert "<th>client</th><th>auroc, fedavg</th><th>accuracy, fedavg</th>" in worst
 
 
 def test_personal_models_are_judged_by_all(data):

@@ -12,6 +12,7 @@ from toy import federation
 
 import fedjax_fair as ff
 from fedjax_fair import metrics, plot
+from fedjax_fair.data.names import Names
 
 NAMES = ("FedAvg", "q-FFL", "AFL", "FedMABA", "AAggFF-D", "PropFair")
 ROUNDS = np.arange(0, 100, 10)
@@ -297,6 +298,17 @@ def test_rules_side_by_side_share_one_scale_of_multiples_of_the_rounds_mean():
     nobody = even._replace(active=np.zeros((3, 2), bool), coef=np.zeros((3, 2)))
     (ax,) = plot.coefficients_by_rule({"nobody": nobody}, 3)
     assert np.isnan(np.ma.filled(ax.images[0].get_array().astype(float), np.nan)).all()
+
+
+def test_the_heat_maps_call_few_clients_by_their_names():
+    history = of_rounds([[0, 1], [2, 1]], [[0.5, 0.5], [0.9, 0.1]])
+    named = history._replace(names=Names(clients=("Aarau", "Bern", "A hospital with a long name")))
+    drawn = [plot.coefficients(named, 3), *plot.coefficients_by_rule({"one": named, "other": named}, 3)]
+    for ax in drawn:
+        words = [label.get_text() for label in ax.get_yticklabels()]
+        assert words in (["Aarau", "Bern", "A hospital with a l…"], [])
+    many = named._replace(names=Names(clients=tuple(map(str, range(100, 121)))))
+    assert "100" not in [label.get_text() for label in plot.coefficients(many, 21).get_yticklabels()]
 
 
 def test_selections_count_rounds_per_client():

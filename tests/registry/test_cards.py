@@ -55,6 +55,56 @@ def test_list_of_one_name_prints_one_card(capsys):
     assert "fedavg" not in printed
 
 
+OWN = '''
+import fedjax_fair as ff
+
+
+def by_loss(power=1.0):
+    """Clients with larger losses count more.
+
+    Optimises: the loss, to a power.
+
+    Args:
+      power: of the loss; 0 is the mean.
+    """
+    return ff.Aggregator(lambda sizes, key: (), lambda state, report, key: (report.loss**power, state))
+
+
+def no_words(share, weighting="size"):
+    return ff.fedavg(weighting)
+'''
+
+
+def test_list_prints_the_card_of_a_rule_of_ones_own(tmp_path, capsys):
+    file = tmp_path / "my_rules.py"
+    file.write_text(OWN)
+    main(["list", "afl", f"{file}:by_loss", f"{file}:no_words"])
+    stock, own = capsys.readouterr().out.split("Rules of your own\n")
+    assert stock.startswith("Rules\nafl: ")
+    with_words, without = " ".join(own.split()).split(f"{file}:no_words: ")
+    assert with_words == (
+        f"{file}:by_loss: Clients with larger losses count more. optimises the loss, to a power. "
+        "reads loss power = 1.0 of the loss; 0 is the mean. "
+    )
+    assert without == "it has no docstring share = required weighting = size"
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("my_rules.py", "rule {}my_rules.py needs the name of a rule in it"),
+        ("my_rules.py:by_los", "did you mean 'by_loss'?"),
+        ("fedmabba", "did you mean 'fedmaba'?"),
+    ],
+)
+def test_list_says_what_is_wrong_with_a_name(name, sentence, tmp_path, capsys):
+    (tmp_path / "my_rules.py").write_text(OWN)
+    folder = f"{tmp_path}/" if ".py" in name else ""
+    with pytest.raises(SystemExit):
+        main(["list", folder + name])
+    assert sentence.format(folder) in capsys.readouterr().err
+
+
 def test_a_card_without_anything_to_say_is_its_summary():
     assert as_text(card(EVERYTHING["iid"])._replace(settings={}, source=""), 100).count("\n") == 0
 

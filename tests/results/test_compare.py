@@ -1,5 +1,7 @@
 """A comparison: every rule's result is its own run's, differences are paired, settings are chosen on validation."""
 
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -127,6 +129,9 @@ def test_differences_are_paired_by_replicate_and_adjusted_over_the_rules(found):
     pairs = [paired(values[rule]["accuracy"], values["fedavg"]["accuracy"]) for rule in differences]
     assert [of["accuracy"].difference for of in differences.values()] == pairs
     assert_allclose([of["accuracy"].holm for of in differences.values()], holm([pair.p for pair in pairs]))
+    assert repr(differences).startswith(" minus fedavg ")  # the table below the comparison's
+    assert repr(differences) in found.table()
+    assert repr(pickle.loads(pickle.dumps(differences))) == repr(differences)
 
 
 def test_a_rule_that_was_not_applied_is_flagged(found):

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import fedjax_fair as ff
+from fedjax_fair.metrics.significance import Difference
+from fedjax_fair.results.differences import Compared, _interval
 from fedjax_fair.results.digits import digits_of, spread
 
 ACCURACY = ff.Metric(None, name="accuracy")
@@ -25,7 +27,13 @@ RMSE = ff.Metric(None, name="rmse", unit="mmHg", range=(0, float("inf")))
         ((0.181, 0.177), "gini", RMSE, ".179±.003"),
         ((0.5, 20.6), "gini", RMSE, "10.550±14.213"),
         ((np.nan, np.nan), "accuracy", AUROC, "–"),
+        ((-0.0001, -0.0002), "accuracy", AUROC, ".000±.000"),
     ],
 )
 def test_a_spread(values, measure, metric, shown):
     assert spread(np.array(values), *digits_of(measure, metric)) == shown
+
+
+def test_a_difference_that_rounds_to_nothing_has_no_minus():
+    compared = Compared(Difference(**dict.fromkeys(Difference._fields, 0.0) | {"mean": -0.02, "low": -0.3}), 1.0)
+    assert _interval(compared, 1, "f") == "+0.0 [-0.3, +0.0]"

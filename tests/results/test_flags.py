@@ -53,7 +53,7 @@ CASES = {
     "early": (
         {"a": [history(first=1)] * 2},
         {},
-        "the mean of the last 3 evaluations begins at round 1 of 3; last= takes",
+        "the mean of the last 3 evaluations begins at round 1 of 3; a smaller last takes",
     ),
     "identical": ({"a": same, "b": same}, {}, "identical, bit for bit: a, b"),
     "climbing": ({"a": plain(), "b": [history((0.1, 0.2, 0.3))] * 2}, {}, "still improving over the last 3.*: b"),

@@ -13,6 +13,7 @@ import pytest
 import fedjax_fair as ff
 from fedjax_fair.cli.commands import main
 from fedjax_fair.results.report import table
+from fedjax_fair.results.report_table import html_table
 from fedjax_fair.results.table import COLUMNS
 
 RULES = ("fedavg", "fedmaba:alpha=0.8", "fedfv")
@@ -48,7 +49,7 @@ def page(folder):
 class Reader(HTMLParser):
     """Which tags there are, and that every one is closed."""
 
-    VOID = frozenset({"meta", "img", "br"})
+    VOID = frozenset({"meta", "img", "br", "source", "wbr"})
 
     def __init__(self, page):
         super().__init__()
@@ -130,9 +131,17 @@ def test_the_page_is_made_for_dark_screens_and_for_paper(page):
     assert style.count("{") == style.count("}")
     for medium in ("(prefers-color-scheme: dark)", "print", "screen and (max-width: 40rem)"):
         assert medium in style
-    used = set(re.findall(r"var\((--\w+)\)", style))
+    used = set(re.findall(r"var\((--\w+)\)", style)) - {"--figures"}  # how many a table has
     dark = style.partition("dark) {")[2].partition("figure")[0]
     assert used == set(re.findall(r"(--\w+):", dark))  # every colour has its dark form
+
+
+def test_a_long_name_may_go_on_in_the_next_line_and_many_figures_are_announced():
+    short, long = (html_table(["client", *"ab"[:n], *["c"] * more], [["x:y_z"]]) for n, more in ((1, 1), (2, 5)))
+    assert "<td>x:<wbr>y_<wbr>z</td>" in short
+    assert 'style="--figures:2"' in short
+    assert "scroll sideways" not in short
+    assert "7 columns: scroll sideways" in long
 
 
 def test_the_summary_is_the_honest_clients(folder):

@@ -98,7 +98,7 @@ def test_a_further_metric_may_be_called_accuracy(history, tmp_path):
     place = ff.save(tmp_path / "out", {"fedavg": history._replace(scores=scores, **kinds)})
     main(["report", str(place)])
     page = (place / "report.html").read_text()
-    assert "<th>auroc by fedavg</th><th>accuracy by fedavg</th>" in page
+    assert "<th>auroc, fedavg</th><th>accuracy, fedavg</th>" in page
 
 
 def test_a_client_is_shown_by_the_runs_that_have_a_value_of_it(history, tmp_path):
