@@ -69,6 +69,8 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
     ground = lay_ground(first, list(entries.values()))
     judge = "validation" + "".join(first.evaluate.partition("@")[1:])
     splits = (first.evaluate, judge) if experiment.tune else (first.evaluate,)
+    if experiment.tune and not ground.data.validation.rows.shape[0]:
+        raise ValueError("tune chooses by the validation split, got none: --split 0.6 0.2 0.2 gives it a fifth")
 
     def build(made: Any, data: FederatedData, lr: Any = first.lr) -> Simulation:
         rule = rule_of_pair(made)

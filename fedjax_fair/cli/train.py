@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,15 @@ def train_grid(plan: Grid, folder: Path, command: list[str]) -> None:
     finish(plan, folder, swept.runs, notes)
 
 
+def listed(words: Sequence[str], most: int = 20) -> str:
+    """The words, of many the first.
+
+    >>> listed(("age", "sex=f", "sex=m")), listed("abcd", most=2)
+    ('3: age, sex=f, sex=m', '4: a, b, ...')
+    """
+    return f"{len(words)}: {', '.join([*words[:most], *['...'] * (len(words) > most)])}"
+
+
 def notes_of(ground: Ground, cohort: int | str) -> Console:
     """Where remarks go; the first says what is trained on."""
     experiment, data = ground.experiment, ground.data
@@ -90,6 +100,8 @@ def notes_of(ground: Ground, cohort: int | str) -> Console:
         f"{source_of(experiment)}: {data.n_clients} clients, {cohort} a round, {int(data.sizes.sum())} "
         f"training examples, {ground.model_name}, {getattr(ground.loss, '__name__', 'a loss of your own')}"
     )
+    if data.names is not None and data.names.features:
+        notes.print(f"features, {listed(data.names.features)}")
     if remark := reading_of(experiment, data):
         notes.print(remark)
     return notes

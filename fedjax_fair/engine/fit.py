@@ -143,7 +143,7 @@ def check_labels(loss: PerExample, tried: Tried, y: np.ndarray) -> None:
 
 def check_metric(metric: PerExample, by_default: bool, one: bool, tried: Tried, y: np.ndarray) -> None:
     """A metric that cannot tell right from wrong under this loss."""
-    hint = "pass metric=, a function of outputs and labels, such as ff.losses.binary_accuracy for one logit"
+    hint = "pass a metric of outputs and labels, for one logit ff.losses.binary_accuracy, --metric binary_accuracy"
     if one and tried.highest > 0 and says_one_class_only(metric, tried):
         raise ValueError(
             f"metric must depend on the outputs, but accuracy of one output, {list(tried.outputs.shape[1:])} an "

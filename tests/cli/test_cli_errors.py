@@ -66,6 +66,10 @@ WRONG = {
     "no replicates": (["--replicates", "0"], "replicates must be at least 1, got 0"),
     "no evaluations": (["--last", "0"], "last must be at least 1, got 0"),
     "baseline that is no row": (["--baseline", "term"], "baseline must be one of fedavg, .*got 'term'"),
+    "tuning without validation": (
+        ["--tune", "--split", ".6", "0", ".4"],
+        "tune chooses by the validation split, got none: --split 0.6 0.2 0.2 gives it a fifth",
+    ),
     "unknown criterion": (["--tune", "--choose", "worst"], "choose must be one of accuracy, worst10.*got 'worst'"),
     "no rounds": (["--rounds", "0"], "rounds must be at least 1, got 0"),
     "no batch": (["--batch-size", "0"], "batch_size must be at least 1, got 0"),

@@ -308,7 +308,7 @@ WRONG = {
     "no such column": ("--data t.csv --client whoo --label ill", "client must be one of .*; did you mean 'who'"),
     "gaps": (
         "--data gap.csv --client who --label ill",
-        "features must be there in all 21 rows, got .*, a 1: fill them by --missing mean or median .of",
+        "features must be complete in all 21 rows, got .*, a 1: fill them by --missing mean or median .of",
     ),
     "how": ("--data gap.csv --client who --label ill --missing zero", "missing must be one of mean, median"),
     "features of a folder": ("--data leaf --features a", "features is for a table, got LEAF's files in leaf"),

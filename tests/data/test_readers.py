@@ -201,6 +201,15 @@ def test_the_index_of_a_data_frame_is_no_feature(place):
         assert data.names.features == ("age", "sex=f", "sex=m")
 
 
+def test_a_number_of_the_row_among_the_features_is_remarked_on():
+    rows = pd.concat([frame()] * 3, ignore_index=True).assign(patient=np.arange(120) + 700, age=50)
+    table = {"source": rows, "client": "hospital", "label": "ill"}
+    with pytest.warns(UserWarning, match="feature 'patient' has another whole number in each of the 120 rows"):
+        ff.data.table(**table)
+    chosen = ff.data.table(**table, features=["patient", "sex"])  # who names it wants it
+    assert chosen.names.features == ("patient", "sex=f", "sex=m")
+
+
 def test_semicolons_and_byte_order_marks_of_spreadsheets(place):
     text = frame().to_csv(index=False, sep=";")
     (place / "t.csv").write_text(text, encoding="utf-8-sig")
@@ -395,7 +404,7 @@ WRONG = {
     "a feature twice": (on(features=["age", "age"]), "features must name a column once, got 'age' twice"),
     "gaps": (
         holes(age=[None, 1.0] * 20, sex=["f"] * 39 + [None]),
-        "features must be there in all 40 rows, got columns with missing values, age 20, sex 1: fill them",
+        "features must be complete in all 40 rows, got columns with missing values, age 20, sex 1: fill them",
     ),
     "nothing but gaps": (
         lambda: on(source=frame().assign(age=np.nan), missing="mean")(),

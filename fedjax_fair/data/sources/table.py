@@ -5,12 +5,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedjax_fair.checks import check_choice
+from fedjax_fair.checks import check_choice, warn
 from fedjax_fair.data.federated import FederatedData
 from fedjax_fair.data.groups import by_name
 from fedjax_fair.data.names import Names
 from fedjax_fair.data.sources.columns import Column, column_of, encoded, names_of, read_table
 from fedjax_fair.data.sources.examples import Examples, Part, check_tested, deal, large_enough, numbered
+
+FEW = 100  # rows: of fewer, all may differ by chance
 
 
 def table(
@@ -32,9 +34,9 @@ def table(
     """Read a table, a row per example, of which one column says whose it is.
 
     Labels that are words, truth values or whole numbers become classes, in sorted order; what they were is kept in
-    ``data.names.labels``. Decimal numbers are targets of a regression. Several columns make y [E, L], of targets,
-    or of labels 0 and 1 where each column has two classes. Words among the features become numbers; which is which
-    is kept in ``data.names.categories``.
+    ``data.names.labels``, which is None where they were 0, ..., C - 1 already. Decimal numbers are targets of a
+    regression. Several columns make y [E, L], of targets, or of labels 0 and 1 where each column has two classes.
+    Words among the features become numbers; which is which is kept in ``data.names.categories``.
 
     Args:
       source: a path to a file ``.csv``, ``.tsv``, either of them ``.gz``, or ``.parquet``; or a data frame of
@@ -117,6 +119,8 @@ def read_columns(
         y, y_test, labels = _labels(given_labels[targets[0]], regression)
     columns = {name: [column_of(one, name) for one in tables.values()] for name in chosen}
     _check_missing(columns, missing, words)
+    if features is None:
+        _remark_on_identifiers(columns)
     parts: list[list[np.ndarray]] = []
     heads: list[str] = []
     scaled: list[bool] = []
@@ -209,6 +213,17 @@ def _labels(columns: list[Column], regression: bool) -> tuple[np.ndarray, np.nda
     return numbered(ys[0], ys[1] if len(ys) > 1 else None, "label")
 
 
+def _remark_on_identifiers(columns: dict[str, list[Column]]) -> None:
+    """A UserWarning where whole numbers that nobody has chosen number the rows."""
+    for name, (column, *_) in columns.items():
+        rows = len(column.values)
+        if column.whole and rows > FEW and len(np.unique(column.values)) == rows:
+            warn(
+                f"feature {name!r} has another whole number in each of the {rows} rows: if it only numbers them, "
+                "choose the features (features=, --features)"
+            )
+
+
 def _check_missing(columns: dict[str, list[Column]], missing: str | None, words: str) -> None:
     """Raise ValueError for gaps that nothing is to stand for."""
     gaps = {name: sum(int(column.missing.sum()) for column in of) for name, of in columns.items()}
@@ -224,6 +239,6 @@ def _check_missing(columns: dict[str, list[Column]], missing: str | None, words:
         shown = ", ".join(f"{name} {count}" for name, count in [*holes.items()][:6])
         more = f" and {len(holes) - 6} more" if len(holes) > 6 else ""
         raise ValueError(
-            f"features must be there in all {rows} rows, got columns with missing values, {shown}{more}: fill them "
-            "by missing='mean' or 'median' (of the training rows), or leave them out of features"
+            f"features must be complete in all {rows} rows, got columns with missing values, {shown}{more}: fill "
+            "them by missing='mean' or 'median' (of the training rows), or leave them out of features"
         )
