@@ -11,6 +11,7 @@ from fedjax_fair.checks import check_choice
 from fedjax_fair.cli.experiment import Experiment
 from fedjax_fair.cli.rule_syntax import own_name
 from fedjax_fair.data import FederatedData
+from fedjax_fair.data.sources.synthetic import CLASSES
 from fedjax_fair.metrics.kind import Metric, named
 from fedjax_fair.models import losses
 from fedjax_fair.registry.plugins import own_factory
@@ -137,4 +138,5 @@ def outputs_of(experiment: Experiment, data: FederatedData) -> int:
     if loss is losses.sigmoid_cross_entropy:
         return math.prod(data.y.shape[1:])
     labels = None if data.names is None else data.names.labels
-    return max(int(np.max(data.y)) + 1, len(labels or ()))
+    drawn = experiment.dataset == "synthetic" and experiment.data is None  # another seed may draw higher labels
+    return max(int(np.max(data.y)) + 1, len(labels or ()), CLASSES if drawn else 0)

@@ -30,4 +30,13 @@ def spread(values: np.ndarray, digits: int, form: str = "f") -> str:
         digits, form = max(digits - 1 - math.floor(math.log10(largest)), 0), "f"
     shown = [f"{number:z.{digits}{form}}" for number in numbers]
     fractions = digits >= 3 and largest < 1
-    return "±".join(re.sub(r"^(-?)0\.", r"\1.", number) if fractions else number for number in shown)
+    return "±".join(without_zero(number) if fractions else number for number in shown)
+
+
+def without_zero(number: str) -> str:
+    """A fraction as it is printed.
+
+    >>> without_zero("0.25"), without_zero("-0.25"), without_zero("+10.25")
+    ('.25', '-.25', '+10.25')
+    """
+    return re.sub(r"^([+-]?)0\.", r"\1.", number)

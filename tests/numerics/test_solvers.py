@@ -119,6 +119,15 @@ def test_project_simplex_by_hand():
     assert_array_equal(project_simplex(jnp.array([0.9, 0.3]), jnp.ones(2, bool), 0.0), [0, 0])
 
 
+@pytest.mark.parametrize("size", [4, 300])
+def test_project_simplex_moves_with_its_point(size):
+    """Forward: those above 0 share what is added to one of them."""
+    y, one = jnp.zeros(size).at[:3].set(jnp.array([0.3, 0.9, 0.5])), jnp.zeros(size).at[0].set(1.0)
+    y = y.at[3:].set(-1.0)
+    _, moved = jax.jvp(lambda y: solvers.project_simplex(y, jnp.ones(size, bool)), (y,), (one,))
+    assert_allclose(moved[:4], [2 / 3, -1 / 3, -1 / 3, 0], atol=1e-12)
+
+
 @pytest.mark.parametrize("spread", [1.0, 1e4])
 def test_project_simplex_of_huge_float32(spread):
     y = (1e4 + spread * np.random.default_rng(0).uniform(0, 1, (20, 50))).astype(np.float32)
