@@ -1,6 +1,7 @@
 """Independent pieces of work by many processes: Dask's, of this machine or of a cluster that runs already."""
 
 import contextlib
+import functools
 import logging
 import multiprocessing
 import os
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 
 from fedjax_fair.checks import check_count
+from fedjax_fair.engine.pieces import WAIT, answers
 from fedjax_fair.engine.progress import kept_waiting, time_left
 from fedjax_fair.registry.plugins import OWN
 
@@ -29,10 +31,6 @@ GUARD = 'if __name__ == "__main__":'
 
 UNFIT = (TypeError, AttributeError, pickle.PicklingError)
 """What pickle raises."""
-
-
-WAIT = 300
-"""Seconds for the first worker of a scheduler to come: batch systems start them when they like."""
 
 
 class Cluster(NamedTuple):
@@ -82,30 +80,29 @@ def on_cluster(
     terminal, so is a line for every piece that is done.
 
     Raises:
-      ValueError: what cannot be pickled, workers that do not start, or another process that makes other pieces of
-        ``shared``, as with other data or another module.
+      ValueError: what cannot be pickled, workers that do not start or that all go for good, or another process
+        that makes other pieces of ``shared``, as with other data or another module.
     """
-    dask = _dask()
     settings = {name: getattr(jax.config, name) for name in SETTINGS}
     pickled = _pickled(shared, settings)
-    with _client(cluster) as client:
+    doing, rest = functools.partial(_do, work), (settings, os.getcwd())
+    with (
+        _client(cluster) as client,
+        contextlib.closing(answers(client, doing, pickled, len(pieces), rest)) as ended,
+    ):
         if remark is not None:
             workers = cluster.workers or len(client.nthreads())
             print(f"{remark} on {counted(workers, 'worker')}", file=sys.stderr, flush=True)
-        there = client.scatter([pickled], broadcast=True, hash=False)[0]
-        futures = [
-            client.submit(_do, work, there, i, settings, os.getcwd(), pure=False) for i in range(len(pieces))
-        ]
-        places, found, done = {future.key: i for i, future in enumerate(futures)}, [None] * len(futures), 0
+        found, done = [None] * len(pieces), 0
         start, played = time.monotonic(), 0
         try:
-            for future, (name, result) in dask.as_completed(futures, with_results=True):
-                mine, rounds = pieces[places[future.key]]
+            for i, (name, result) in ended:
+                mine, rounds = pieces[i]
                 if name != mine:
                     raise ValueError(
                         f"workers must make of this call what this process does, {mine!r}, got {name!r}"
                     )
-                found[places[future.key]] = result
+                found[i] = result
                 advance(rounds)
                 done, played = done + 1, played + rounds
                 if remark is not None and not sys.stderr.isatty():
@@ -115,8 +112,6 @@ def on_cluster(
             if cluster.workers is not None:  # they end with this process
                 raise KeyboardInterrupt("stopped") from None
             raise KeyboardInterrupt("stopped; the scheduler's workers finish the pieces that they are at") from None
-        finally:
-            client.cancel(futures)
     return found
 
 

@@ -59,20 +59,22 @@ def scheduler():
         yield started.scheduler_address
 
 
-def kill_one_once_something_is_kept(folder, killed):
+def kill_all_once_something_is_kept(folder, killed):
     while not killed:
         time.sleep(0.05)
         if any(folder.glob("*/[0-9]*")):
             workers = [p for p in psutil.Process().children() if "spawn_main" in " ".join(p.cmdline())]
-            os.kill(workers[0].pid, signal.SIGKILL)
-            killed.append(workers[0].pid)
+            for worker in workers:
+                os.kill(worker.pid, signal.SIGKILL)
+                killed.append(worker.pid)
 
 
-def test_a_worker_that_is_killed_loses_nothing_and_a_second_call_reads_what_is_there(here, tmp_path):
+def test_workers_that_are_killed_lose_nothing_and_a_second_call_reads_what_is_there(here, tmp_path):
+    """All of them at once, with what they held."""
     killed = []
-    threading.Thread(target=kill_one_once_something_is_kept, args=(tmp_path, killed), daemon=True).start()
+    threading.Thread(target=kill_all_once_something_is_kept, args=(tmp_path, killed), daemon=True).start()
     far = contest(workers=2, checkpoint=tmp_path, every=10)
-    assert killed
+    assert len(killed) == 2
     chex.assert_trees_all_equal(here.runs, far.runs)
     chex.assert_trees_all_equal(here.references, far.references)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/[0-9]*")}
