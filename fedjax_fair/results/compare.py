@@ -134,7 +134,9 @@ def _contest(laid: Plan) -> Comparison:
         chosen = _choose(histories, tried, baseline, asked.choose, judged)
     named = {rule: numbered([label(point) for point in points[rule]]) for rule in tuned}
     if asked.references and grids[baseline]:
-        rows = None if asked.progress is False else f"{2 * asked.replicates} pieces of the rows (local) and (pooled)"
+        rows = (
+            None if asked.progress is False else f"{2 * asked.replicates} pieces of the rows (local) and (pooled)"
+        )
         found += do([laid.references(chosen[baseline])], course, play_task, (asked, chosen[baseline]), rows)
     comparison = Comparison(
         runs={rule: histories[rule][chosen[rule]] for rule in asked.rules},
