@@ -183,7 +183,8 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
     if experiment.plots:
         write_plots(folder, found.runs, contest.ground.honest)
         if experiment.replicates > 1 and len(found.runs) > 1:
-            plot.save(plot.paired_frontier(found.differences(), found.baseline), folder / "paired.png")
+            drawn = plot.paired_frontier(found.differences(), found.baseline, rules=found.runs)
+            plot.save(drawn, folder / "paired.png")
 
 
 def finish(contest: Contest, folder: Path, found: Comparison, notes: Any) -> None:

@@ -225,9 +225,9 @@ def ends(runs: dict[str, list[History]]) -> dict[str, np.ndarray]:
     for rule, histories in runs.items():
         seeds = [seed.accuracy[-count:] for seed in histories if not outcome(seed).lost]
         seeds = [accuracy for accuracy in seeds if not np.isnan(accuracy).all(1).any()]
-        if seeds:
-            late[rule + remark([outcome(seed) for seed in histories])] = np.stack(seeds)
-    return late
+        of_none = np.zeros((0, count, histories[0].accuracy.shape[1]))  # it keeps its place, and so its colour
+        late[rule + remark([outcome(seed) for seed in histories])] = np.stack(seeds) if seeds else of_none
+    return late if any(map(len, late.values())) else {}
 
 
 def embedded(draw: Callable[[], Any]) -> str:

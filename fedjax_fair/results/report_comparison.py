@@ -38,7 +38,8 @@ def paired_drawing(kept: Mapping[str, Any]) -> Any:
         rule: {measure: Compared(_difference(c), c["holm"] or 1.0) for measure, c in of.items()}
         for rule, of in kept["differences"].items()
     }
-    return plot.paired_frontier(known, kept["baseline"])
+    rules = [rule for rule in kept["measures"] if rule in {kept["baseline"], *known}]
+    return plot.paired_frontier(known, kept["baseline"], rules=rules)
 
 
 def _difference(kept: Mapping[str, float | None]) -> Difference:

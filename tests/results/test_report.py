@@ -12,7 +12,7 @@ import pytest
 
 import fedjax_fair as ff
 from fedjax_fair.cli.commands import main
-from fedjax_fair.results.report import table
+from fedjax_fair.results.report import ends, table
 from fedjax_fair.results.report_table import html_table
 from fedjax_fair.results.table import COLUMNS
 
@@ -264,3 +264,17 @@ def test_a_contribution_in_the_folder_is_a_table_by_client_and_a_figure(folder, 
     (place / "contribution.json").write_text("[]")
     with pytest.raises(SystemExit):
         main(["report", str(place)])
+
+
+def test_a_rule_whose_runs_all_failed_keeps_its_place_and_so_the_others_colours():
+    arrays = [np.full((4, 3), value, np.float32) for value in (0.5, np.nan, 0.7)]
+    none, fine = np.zeros((4, 2), int), np.ones((4, 3), np.float32)
+    rest = (none, none, none == 0, None, none, none)
+    runs = {
+        rule: [ff.History(np.arange(4), {"test": ff.Evaluation(a, a * fine)}, *rest)]
+        for rule, a in zip("abc", arrays)
+    }
+    late = ends(runs)
+    assert [name[0] for name in late] == [*"abc"]
+    assert [len(seeds) for seeds in late.values()] == [1, 0, 1]
+    assert ends({"b": runs["b"]}) == {}
