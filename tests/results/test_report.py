@@ -113,6 +113,11 @@ def test_warnings_and_paired_differences_come_first_and_the_configuration_is_fol
     assert "have fewer than 10 test examples" in page[care:paired]
     assert "Clients&#x27; test accuracy (%): mean±std" not in page[care:paired]  # a legend is no warning
     assert "<img" in page[paired:measures]
+    assert "would be found in 80 % of repeats" in page[paired:measures]
+    assert "Quote these results" in page[measures:last]
+    assert "Worst 10 %: the mean of 1 of 6 clients." in page[measures:last]
+    assert "A single evaluation" in page[last:]
+    assert "clients (here 1 of 6), Gini" in page[last:]
     assert re.search(r"<details><summary>Configuration</summary><pre>[^<]*cohort = 3", page)
 
 
