@@ -22,7 +22,7 @@ from fedjax_fair.data.alike import equal
 from fedjax_fair.engine.files import write_atomically
 from fedjax_fair.engine.grid import label
 from fedjax_fair.engine.joining import rule_of as rule_of_pair
-from fedjax_fair.registry.grids import GRIDS, rates
+from fedjax_fair.registry.grids import GRIDS, POINTS, rates
 from fedjax_fair.registry.plugins import blamed
 from fedjax_fair.results.compare import compare
 from fedjax_fair.results.compare_arguments import check_name
@@ -30,9 +30,6 @@ from fedjax_fair.results.compare_plan import CRITERIA
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.folder import write, write_plots
 from fedjax_fair.types import Simulation
-
-POINTS = 12
-"""How many settings --tune tries of every rule: those of its grid, times learning rates."""
 
 
 class Contest(NamedTuple):
