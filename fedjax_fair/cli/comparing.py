@@ -19,8 +19,10 @@ from fedjax_fair.cli.rule_syntax import Entry, parse_rule, row_name
 from fedjax_fair.cli.train import header_of, notes_of, progress_of
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.alike import equal
+from fedjax_fair.engine.files import write_atomically
+from fedjax_fair.engine.grid import label
 from fedjax_fair.engine.joining import rule_of as rule_of_pair
-from fedjax_fair.registry.grids import GRIDS, rates
+from fedjax_fair.registry.grids import GRIDS, POINTS, rates
 from fedjax_fair.registry.plugins import blamed
 from fedjax_fair.results.compare import compare
 from fedjax_fair.results.compare_arguments import check_name
@@ -28,9 +30,6 @@ from fedjax_fair.results.compare_plan import CRITERIA
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.folder import write, write_plots
 from fedjax_fair.types import Simulation
-
-POINTS = 12
-"""How many settings --tune tries of every rule: those of its grid, times learning rates."""
 
 
 class Contest(NamedTuple):
@@ -180,12 +179,23 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
         scheduler=experiment.scheduler,
     )
     found = in_flags(found)
+    if found.settings:
+        say_what_was_chosen(folder, found)
     write(folder, found.runs, header_of(contest.ground, contest.cohort, command), contest.ground.honest, found)
     finish(contest, folder, found, notes)
     if experiment.plots:
         write_plots(folder, found.runs, contest.ground.honest)
         if experiment.replicates > 1 and len(found.runs) > 1:
-            plot.save(plot.paired_frontier(found.differences(), found.baseline), folder / "paired.png")
+            drawn = plot.paired_frontier(found.differences(), found.baseline, rules=found.runs)
+            plot.save(drawn, folder / "paired.png")
+
+
+def say_what_was_chosen(folder: Path, found: Comparison) -> None:
+    """Head ``config.toml``, which holds the settings before tuning, with a comment on those that were chosen."""
+    config = folder / "config.toml"
+    chosen = "".join(f"#   {rule} {label(point)}\n" for rule, point in found.settings.items())
+    said = "# Tuned: the results are those of the settings chosen on validation, in place of what stands below.\n"
+    write_atomically(config, said + chosen + config.read_text())
 
 
 def finish(contest: Contest, folder: Path, found: Comparison, notes: Any) -> None:

@@ -1,6 +1,6 @@
 """How rules differ from a baseline: paired differences in accuracy and in fairness, with their intervals."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,21 +26,29 @@ def paired_frontier(
     x: str = "accuracy",
     y: str = "worst10",
     ax: "Axes | None" = None,
+    rules: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> "Axes":
     """Differences from the baseline, which lies at 0: one measure against another, crosses the 95 % intervals.
 
     A rule whose cross lies right of and above both lines is better in both. ``differences`` are
     ``comparison.differences()``; where an interval is not known, as of a run that failed, there is no cross.
 
+    A rule has the colour of its place among ``rules``, which other figures draw in this order, such as
+    ``comparison.runs``; by default the baseline is the first of them.
+
     Raises:
-      ValueError: no rule, or a measure that is not compared.
+      ValueError: no rule, a measure that is not compared, or ``rules`` that lack one.
     """
     if not isinstance(differences, Mapping) or not differences:
         raise ValueError(f"differences must be comparison.differences(), got {differences!r}")
     for name, measure in (("x", x), ("y", y)):
         check_choice(name, measure, AXES)
+    order = [baseline, *differences] if rules is None else [*rules]
+    if lacking := [rule for rule in differences if rule not in order]:
+        raise ValueError(f"rules must name every rule of differences, got {', '.join(order)} without {lacking[0]}")
     own, ax = ax is None, new_axes(ax, 2.6)
-    for i, (rule, measures) in enumerate(differences.items()):
+    for rule, measures in differences.items():
+        i = order.index(rule)
         (u, du), (v, dv) = (_cross(measures[measure].difference) for measure in (x, y))
         style: dict[str, Any] = {
             "color": COLOURS[i % len(COLOURS)],

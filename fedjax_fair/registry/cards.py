@@ -1,6 +1,7 @@
 """What the docstrings say of every factory, gathered for ``fedjax-fair list`` and for the tables of the docs."""
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ import docstring_parser
 
 from fedjax_fair import registry
 from fedjax_fair.reads import reads
+from fedjax_fair.registry.grids import GRIDS, POINTS, rates
 from fedjax_fair.registry.plugins import blamed
 from fedjax_fair.types import Selector
 
@@ -108,6 +110,8 @@ def as_text(card: Card, width: int) -> str:
     rows = [("optimises", card.optimises), ("reads", ", ".join(card.reads))]
     rows += [(f"{name} = {default}", meaning) for name, (default, meaning) in card.settings.items()]
     rows.append(("source", card.source))
+    if card.name in GRIDS:
+        rows.append(("with --tune", "; ".join(f"{name}: {values}" for name, values in _tried(card.name)[:-1])))
     lines = textwrap.wrap(f"{card.name}: {card.summary}", width, break_long_words=False, break_on_hyphens=False)
     for label, text in rows:
         if text or " = " in label:  # a setting of a user's rule may be without words
@@ -131,7 +135,27 @@ def as_markdown() -> str:
         }
         kept = {heading: cells for heading, cells in columns.items() if any(cells)}
         parts += ["", f"## {title}", "", _row(kept), _row(["---"] * len(kept)), *map(_row, zip(*kept.values()))]
-    return "\n".join(parts) + "\n"
+    return "\n".join([*parts, *_grids()]) + "\n"
+
+
+def _tried(rule: str) -> list[tuple[str, str]]:
+    """What ``--tune`` tries of a rule: settings and values in words, the learning rates last."""
+    grid = GRIDS.get(rule, {})
+    points = math.prod(map(len, grid.values()))
+    of = {**grid, "learning rates": rates(0.1, POINTS // points)}
+    return [(name, ", ".join(v if isinstance(v, str) else f"{v:g}" for v in values)) for name, values in of.items()]
+
+
+def _grids() -> list[str]:
+    """The table of what ``--tune`` tries."""
+    said = f"What `--tune` tries: {POINTS} points of every rule, around `--lr`, here 0.1."
+    heads = [_row(["rule", "its settings", "learning rates"]), _row(["---"] * 3)]
+    lines = ["", "## Tuning grids", "", said, "", *heads]
+    for rule in [None, *GRIDS]:
+        *own, (_, tried) = _tried(rule or "")
+        name = f"`{rule}`" if rule else "any other, also one of your own"
+        lines.append(_row([name, "; ".join(f"`{key}`: {values}" for key, values in own) or "none", tried]))
+    return lines
 
 
 def _deeds(card: Card) -> list[str]:

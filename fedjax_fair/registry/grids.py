@@ -33,6 +33,10 @@ GRIDS: Mapping[str, Mapping[str, list[Any]]] = {
 """Per rule its settings and their values, four points each; a rule that is not here has none."""
 
 
+POINTS = 12
+"""How many settings ``--tune`` tries of every rule: those of its grid, times learning rates."""
+
+
 def rates(lr: float, count: int) -> list[float]:
     """``count`` learning rates around ``lr``, itself among them, in steps of a factor: a decade to either side from
     five on.

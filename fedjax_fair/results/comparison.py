@@ -14,13 +14,15 @@ from fedjax_fair.metrics.kind import ACCURACY, Metric
 from fedjax_fair.metrics.significance import holm, paired
 from fedjax_fair.results.differences import MEASURES, Compared, Differences, columns
 from fedjax_fair.results.digits import digits_of, spread
-from fedjax_fair.results.flags import flags
+from fedjax_fair.results.flags import budgets, flags
 from fedjax_fair.results.latex import latex
 from fedjax_fair.results.references import better_off
 from fedjax_fair.results.table import drawn
 
 NAMES = {"local": "(local)", "pooled": "(pooled)"}
 """How reference rows are printed."""
+FEW_CLIENTS = 10
+"""Below so many clients a tenth is a few, and their number is said."""
 
 
 class Comparison(NamedTuple):
@@ -125,25 +127,49 @@ class Comparison(NamedTuple):
     def legend(self) -> list[str]:
         """What the numbers are, in sentences."""
         count, metric = len(self.examples), self.metric
-        drawn = "training seeds on one federation" if self.fixed else "replicates (federation and training seed)"
+        each_draw = "split" if self._natural() else "federation"
+        drawn = "training seeds on one federation" if self.fixed else f"replicates ({each_draw} and training seed)"
         over = f"mean±std over {count} {drawn}" if count > 1 else "one replicate"
         each = f"the mean of the last {self.last} evaluations" if self.last > 1 else "the last evaluation"
         lines = [f"Clients' {self.split} {metric.label}: {over}, each {each}."]
         if metric != ACCURACY:
             lines += [f"Of {metric.name} {'higher' if metric.higher_is_better else 'lower'} is better."]
+        lines += self._few()
         if self.references:
+            chosen = ", with the settings chosen for it" if self.baseline in self.settings else ""
             lines += [
                 "Better off: share of clients, in %, served better than by the model they train alone (a tie "
-                "counts one half). Local: every client alone; pooled: one client with all examples, as many steps."
+                "counts one half). Local: every client alone; pooled: one client with all examples, as many steps. "
+                f"Both train as {self.baseline}'s clients do{chosen}: "
+                "another learning rate moves them, and better off."
             ]
         if self.settings:
             lines += [
                 f"Each rule's setting is the one with the best validation {self.choose}; the {self.split} numbers "
                 "come from the same trained models."
             ]
-            chosen = [f"{rule} {label(point)}" for rule, point in self.settings.items()]
-            lines += [f"Chosen: {'; '.join(chosen)}."]
+            lines += [f"Chosen: {self.chosen()}."]
+            same, *unequal = {*budgets(self).values()}
+            lines += [] if unequal else [f"Tuning: {same} points for every rule."]
         return lines
+
+    def chosen(self) -> str:
+        """The chosen settings of the rules that were tuned, as ``fedavg lr=0.1; qfedavg q=1,lr=0.1``."""
+        return "; ".join(f"{rule} {label(point)}" for rule, point in self.settings.items())
+
+    def _natural(self) -> bool:
+        """Whether all replicates have the same clients, by name."""
+        names = {history.clients for histories in self.runs.values() for history in histories}
+        return len(names) == 1 and names != {None}
+
+    def _few(self) -> list[str]:
+        """How many clients the worst 10 % are, where they are few."""
+        counts = {int(judged(self.judged(h), self.split)[-1].sum()) for h in self.runs[self.baseline]} - {0}
+        worst = {max(1, int(n * 10 / 100)) for n in counts}  # as fedjax_fair.metrics.worst counts
+        if not counts or max(worst) >= FEW_CLIENTS:
+            return []
+        of, all_of = ("-".join(map(str, sorted({min(each), max(each)}))) for each in (worst, counts))
+        return [f"Worst 10 %: the mean of {of} of {all_of} clients."]
 
     def to_pandas(self) -> Any:
         """A data frame with a row per rule and replicate; needs ``pip install 'fedjax-fair[pandas]'``.

@@ -32,7 +32,7 @@ def flags(of: "Comparison") -> list[str]:
         *steps(of),
         *costs(of),
     ]
-    return [*found, *edges(of), *budgets(of)]
+    return [*found, *edges(of), *unequal_budgets(of)]
 
 
 def early(of: "Comparison") -> list[str]:
@@ -48,7 +48,9 @@ def early(of: "Comparison") -> list[str]:
 
 def climbing(of: "Comparison") -> list[str]:
     """Rules whose mean over clients still improves over the last evaluations, on average over the replicates."""
-    metric, rising = of.metric, []
+    metric = of.metric
+    rising: list[str] = []
+    unit = " points" if metric.unit == "%" else f" {metric.unit}".rstrip()
     for rule, histories in of.runs.items():
         courses = np.array([metric.scale * means(of.judged(h), of.split)[-of.last :] for h in histories])
         if courses.shape[1] > 1 and np.isfinite(courses).all():
@@ -57,8 +59,9 @@ def climbing(of: "Comparison") -> list[str]:
             gain = gains.mean() * (1 if metric.higher_is_better else -1)
             noise = 2 * gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else 0.0
             if gain > max(noise, CLIMB if metric.unit == "%" else 0.01 * abs(courses.mean())):
-                rising.append(f"{rule} ({gains.mean():+.2g})")
-    return [f"still improving over the last {of.last} evaluations: {', '.join(rising)}"] if rising else []
+                rising.append(f"{rule} ({gains.mean():+.2g}{unit * (not rising)})")
+    named = ", ".join(rising)
+    return [f"still improving over the last {of.last} evaluations: {named}. Train longer"] if rising else []
 
 
 def few_examples(of: "Comparison") -> list[str]:
@@ -113,15 +116,22 @@ def steps(of: "Comparison") -> list[str]:
     }
     shorter = {rule: total for rule, total in sums.items() if total < 1 - STEP}
     longer = {rule: total for rule, total in sums.items() if total > 1 + STEP}
-    return [_of_sums(totals, word) for totals, word in ((shorter, "shorter"), (longer, "longer")) if totals]
+    pairs = ((shorter, "shorter"), (longer, "longer"))
+    return [
+        _of_sums(totals, word, tuned=all("lr" in of.settings.get(rule, ()) for rule in totals))
+        for totals, word in pairs
+        if totals
+    ]
 
 
-def _of_sums(totals: dict[str, float], word: str) -> str:
+def _of_sums(totals: dict[str, float], word: str, tuned: bool) -> str:
     (rule, total), *others = totals.items()
     more = "".join(f", {rule}'s to {total:.2g}" for rule, total in others)
     whose = "their" if others else "its"
     said = f"{rule}'s coefficients add up to {total:.2g}{more} on average"
-    return f"{said}: {whose} server steps are {word} than FedAvg's"
+    so = f"compare at a learning rate of {whose} own (--tune, or tune= over lr)"
+    so = f"the learning rate tuned for {'them' if others else 'it'} makes up for that" if tuned else so
+    return f"{said}: {whose} server steps are {word} than FedAvg's; {so}"
 
 
 def costs(of: "Comparison") -> list[str]:
@@ -138,21 +148,27 @@ def costs(of: "Comparison") -> list[str]:
 
 def edges(of: "Comparison") -> list[str]:
     """Chosen numbers that are the smallest or the largest of those tried: a better one may lie beyond."""
-    found = []
+    found, rates = [], []
     for rule, point in of.settings.items():
         for name, value in point.items():
             tried = of.grids[rule][name]
             numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in tried)
             if numbers and len(tried) > 2 and value in (min(tried), max(tried)):
                 found.append(f"{rule} {name}={value:g}")
-    return [f"chosen at the edge of its grid: {', '.join(found)}"] if found else []
+                rates.append(name == "lr")
+    how = ["around another rate (--lr X)"] * any(rates) + ["with a value given (RULE:SETTING=X)"] * (not all(rates))
+    again = f"Better ones may lie beyond: run again {' or '.join(how)}; in Python, with more values in tune"
+    return [f"chosen at the edge of its grid: {', '.join(found)}. {again}"] if found else []
 
 
-def budgets(of: "Comparison") -> list[str]:
-    """How many points were tried, where rules were tuned."""
-    counts = {rule: len(of.tried.get(rule, {})) or 1 for rule in of.runs}
-    if not of.settings:
+def budgets(of: "Comparison") -> dict[str, int]:
+    """How many points of every rule were tried."""
+    return {rule: len(of.tried.get(rule, {})) or 1 for rule in of.runs}
+
+
+def unequal_budgets(of: "Comparison") -> list[str]:
+    """How many points were tried, where one rule had more than another."""
+    counts = budgets(of)
+    if len({*counts.values()}) == 1:
         return []
-    if len(set(counts.values())) == 1:
-        return [f"tuning: {next(iter(counts.values()))} points for every rule"]
     return [f"tuning budgets differ: {', '.join(f'{rule} {count}' for rule, count in counts.items())} points"]

@@ -30,17 +30,18 @@ from fedjax_fair.results.report_style import NARROW, STYLE
 from fedjax_fair.results.report_table import foldable, html_table
 from fedjax_fair.results.shares import Contribution, load
 from fedjax_fair.results.stored import further_of, histories_of, metric_of
-from fedjax_fair.results.table import COLUMNS, COST, COST_LEGEND, headings
+from fedjax_fair.results.table import COLUMNS, COST, COST_LEGEND, few, headings
 
 LEGEND = (
     "Clients' {split} accuracy, mean ± standard deviation over the seeds: its mean, variance, mean of the worst "
-    "and best 5 % of clients, Gini coefficient, Jain's index."
+    "and best 5 % of clients{few}, Gini coefficient, Jain's index."
 )
 
 COEFFICIENTS = (
     "Coefficients in the first run, over the mean of their round: 1 is an equal share. White: took no part; "
     "darkest: a quarter or less, or below 0"
 )
+ONE_EVALUATION = "<p>A single evaluation, for a look at the clients below: quote the comparison.</p>"
 KEPT = ("rules", "versions", "command", "metric", "further", "identical", "comparison")
 """What of a summary the page shows in places of its own."""
 
@@ -93,10 +94,11 @@ def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Cont
     intro = f"{where}, {rounds} rounds, {seeds} {runs_called}{'s' if seeds > 1 else ''}, {summary['model']}."
     metric = metric_of(summary)
     runs = {rule: [of_clients(seed, honest) for seed in histories_of(rule, arrays, metric)] for rule in rules}
-    legend = legend_of(metric, str(settings.get("evaluate", "test"))) + "".join(
+    ended = {rule: [outcome(seed) for seed in histories] for rule, histories in runs.items()}
+    legend = legend_of(metric, str(settings.get("evaluate", "test")), few(ended)) + "".join(
         f" Identical, bit for bit: {escape(', '.join(alike))}." for alike in summary.get("identical", ())
     )
-    failed = {rule: remark([outcome(seed) for seed in histories]) for rule, histories in runs.items()}
+    failed = {rule: remark(of) for rule, of in ended.items()}
     legend += f" {FAILED}" if any(failed.values()) else ""
     costly = any(measures["evaluations"]["mean"] for measures in summary["rules"].values())
     kept = summary.get("comparison", {})
@@ -114,7 +116,7 @@ def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Cont
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         f'content="width=device-width, initial-scale=1"><title>{escape(title)}</title><style>{STYLE}</style></head>'
         f"<body><h1>{foldable(escape(title))}</h1><p>{escape(intro + judged)}</p>"
-        f"{compared}<h2>After the last round</h2>"
+        f"{compared}<h2>After the last round</h2>{ONE_EVALUATION if kept else ''}"
         f"{table(summary['rules'], costly, metric, failed)}"
         f'<p class="legend">{legend}{" " + COST_LEGEND if costly else ""}</p>'
         f"{by_client(rules, found, arrays, metric)}"
@@ -139,9 +141,9 @@ def figure(caption: str, source: str, kind: str = "", narrow: str = "") -> str:
     return f"<figure{shown}>{image}<figcaption>{caption}</figcaption></figure>"
 
 
-def legend_of(metric: Metric, split: str) -> str:
+def legend_of(metric: Metric, split: str, few: str) -> str:
     """What the table's columns are."""
-    text = LEGEND.format(split=escape(split))
+    text = LEGEND.format(split=escape(split), few=few)
     if metric == ACCURACY:
         return text
     return text.replace("accuracy,", f"{escape(metric.label)},")
@@ -225,9 +227,9 @@ def ends(runs: dict[str, list[History]]) -> dict[str, np.ndarray]:
     for rule, histories in runs.items():
         seeds = [seed.accuracy[-count:] for seed in histories if not outcome(seed).lost]
         seeds = [accuracy for accuracy in seeds if not np.isnan(accuracy).all(1).any()]
-        if seeds:
-            late[rule + remark([outcome(seed) for seed in histories])] = np.stack(seeds)
-    return late
+        of_none = np.zeros((0, count, histories[0].accuracy.shape[1]))  # it keeps its place, and so its colour
+        late[rule + remark([outcome(seed) for seed in histories])] = np.stack(seeds) if seeds else of_none
+    return late if any(map(len, late.values())) else {}
 
 
 def embedded(draw: Callable[[], Any]) -> str:

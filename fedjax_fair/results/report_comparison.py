@@ -9,11 +9,9 @@ import numpy as np
 from fedjax_fair import plot
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.metrics.significance import Difference
-from fedjax_fair.results.differences import MEASURES, Compared, columns
+from fedjax_fair.results.differences import MEASURES, PAIRED, Compared, columns, power
 from fedjax_fair.results.digits import digits_of
 from fedjax_fair.results.report_table import html_table
-
-PAIRED = "Paired by replicate, with 95 % intervals; * p &lt; .05 after Holm over the rules."
 
 
 def comparison_section(kept: Mapping[str, Any], metric: Metric, drawing: str = "") -> str:
@@ -27,18 +25,27 @@ def comparison_section(kept: Mapping[str, Any], metric: Metric, drawing: str = "
     parts = [f'<div class="care"><strong>Read with care</strong><ul>{care}</ul></div>'] if warned else []
     if kept["differences"]:
         parts += [f"<h2>Minus {escape(kept['baseline'])}, paired</h2>", _differences(kept, metric)]
-        parts += [f'<p class="legend">{PAIRED}</p>', drawing]
-    parts += [f"<h2>Comparison over {kept['replicates']} replicates</h2>", _measures(kept, metric)]
+        found = escape(f"{PAIRED} {power(_known(kept), metric)}")
+        parts += [f'<p class="legend">{found}</p>', drawing]
+    some = "s" if kept["replicates"] > 1 else ""
+    many = f"the mean of the last {kept['last']} evaluations" if kept["last"] > 1 else "the last evaluation"
+    parts += [f"<h2>Comparison over {kept['replicates']} replicate{some}</h2>"]
+    parts += [f"<p>Quote these results: {many}.</p>", _measures(kept, metric)]
     return "".join([*parts, f'<p class="legend">{legend}</p>' if legend else ""])
 
 
 def paired_drawing(kept: Mapping[str, Any]) -> Any:
     """The figure of the paired differences."""
-    known = {
+    known = _known(kept)
+    rules = [rule for rule in kept["measures"] if rule in {kept["baseline"], *known}]
+    return plot.paired_frontier(known, kept["baseline"], rules=rules)
+
+
+def _known(kept: Mapping[str, Any]) -> dict[str, dict[str, Compared]]:
+    return {
         rule: {measure: Compared(_difference(c), c["holm"] or 1.0) for measure, c in of.items()}
         for rule, of in kept["differences"].items()
     }
-    return plot.paired_frontier(known, kept["baseline"])
 
 
 def _difference(kept: Mapping[str, float | None]) -> Difference:

@@ -36,6 +36,7 @@ pre { background: var(--box); padding: .75rem; white-space: pre-wrap; overflow-w
   .wide tr { display: grid; grid-template-columns: repeat(var(--figures), minmax(3.4rem, 1fr));
     border-bottom: 1px solid var(--line); padding: .25rem 0; }
   th, td { padding: .1rem .3rem; font-size: .85rem; border: 0; white-space: normal; overflow-wrap: anywhere; }
+  th { padding: .1rem .15rem; font-size: .75rem; min-width: 0; }
   th:first-child { display: none; } td:first-child { grid-column: 1 / -1; justify-self: start; font-weight: 600; }
   td small { display: block; } .hint { display: block; margin: 0; font-size: .85rem; color: var(--soft); }
 }

@@ -135,7 +135,7 @@ def table(
         for rule, measures in measured.items()
     ]
     heads = [*headings(metric).values(), *extra.values(), *(COST.values() if costly else ())]
-    notes = [legend_of(metric, split, _few(ended)), *([textwrap.fill(GROUPS_LEGEND, 79)] if grouped else ())]
+    notes = [legend_of(metric, split, few(ended)), *([textwrap.fill(GROUPS_LEGEND, 79)] if grouped else ())]
     notes += [*(COST_LEGEND.splitlines() if costly else ())]
     return "\n".join([drawn(["rule", *heads], rows), "", *notes, *remarks(listed, ended, split)])
 
@@ -187,7 +187,7 @@ def _cells(
     return shown if kept.any() else ["failed", *shown[1:]]
 
 
-def _few(ended: Mapping[str, list[Outcome]]) -> str:
+def few(ended: Mapping[str, list[Outcome]]) -> str:
     """How many clients 5 % are, as :func:`fedjax_fair.metrics.worst` counts; nothing where runs differ in it."""
     n, *others = {int(o.counts.sum()) for of in ended.values() for o in of}
     return "" if others or not n else f" (here {max(1, int(n * 5 / 100))} of {n})"

@@ -187,12 +187,15 @@ def test_tune_tries_twelve_settings_of_every_rule_and_says_which_it_chose(tmp_pa
     rules = ["fedavg", "afl:lr=.1", "qfedavg"]
     main(["compare", *SMALL, *ALONE, "--tune", "--choose", "gini", "--out", str(tmp_path), "--algorithms", *rules])
     printed = capsys.readouterr().out
-    assert "- tuning: 12 points for every rule" in printed
+    assert "Tuning: 12 points for every rule." in printed
     kept = json.loads((tmp_path / "summary.json").read_text())["comparison"]
     assert {rule: len(points) for rule, points in kept["tried"].items()} == dict.fromkeys(rules, 12)
     assert kept["settings"]["fedavg"].keys() == kept["settings"]["afl:lr=.1"].keys() == {"lr"}
     assert kept["settings"]["qfedavg"].keys() == {"q", "lr"}
     assert f"q={kept['settings']['qfedavg']['q']:g}" in printed
+    config = (tmp_path / "config.toml").read_text()
+    assert re.search(r"^# Tuned: .*\n#   fedavg lr=.*\n#   afl:lr=.1 lr=.*\n#   qfedavg q=.*,lr=", config)
+    assert tomllib.loads(config)["lr"] == 0.1  # what is read back is what was asked for
 
 
 @pytest.mark.parametrize(("words", "rule"), [(["--qfedavg.q", "3"], "qfedavg"), ([], "qfedavg:q=3")])

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -417,3 +418,26 @@ def test_of_an_error_a_share_below_zero_is_a_good_one():
         assert to_hex(bar.get_facecolor()).upper() == plot.COLOURS[int(bar.get_height() > 0)]
     with pytest.raises(ValueError, match=r"found must be an ff.contribution\(...\), got dict"):
         plot.contribution({})
+
+
+def differing(*rules):
+    """What ``comparison.differences()`` has of each rule."""
+    kept = metrics.significance.paired([0.1, 0.2, 0.4], [0.0, 0.0, 0.0])
+    return {rule: dict.fromkeys(("accuracy", "worst10"), SimpleNamespace(difference=kept)) for rule in rules}
+
+
+@pytest.mark.parametrize(
+    ("rules", "places"),
+    [(None, (1, 2)), (["qfedavg", "fedavg", "afl"], (0, 2)), ({"afl": 0, "qfedavg": 1}, (1, 0))],
+)
+def test_a_rule_of_the_paired_figure_has_the_colour_of_its_place_among_all(rules, places):
+    ax = plot.paired_frontier(differing("qfedavg", "afl"), "fedavg", rules=rules)
+    assert ax.get_legend_handles_labels()[1] == ["qfedavg", "afl"]
+    points = [container.lines[0] for container in ax.containers]
+    assert [line.get_color() for line in points] == [plot.COLOURS[i] for i in places]
+    assert [line.get_marker() for line in points] == [plot.MARKERS[i] for i in places]
+
+
+def test_the_paired_figure_refuses_an_order_that_lacks_a_rule():
+    with pytest.raises(ValueError, match=r"^rules must name every rule of differences, got fedavg without afl$"):
+        plot.paired_frontier(differing("afl"), "fedavg", rules=["fedavg"])

@@ -9,6 +9,7 @@ import fedjax_fair as ff
 from fedjax_fair import registry
 from fedjax_fair.cli.commands import main
 from fedjax_fair.registry.cards import GROUPS, as_markdown, as_text, card, cards
+from fedjax_fair.registry.grids import GRIDS
 
 EVERYTHING = {name: factory for group in GROUPS.values() for name, factory in group.items()}
 PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
@@ -118,9 +119,21 @@ def test_the_page_of_the_docs_is_what_the_registry_writes(capsys):
 
 def test_the_tables_of_the_page_have_a_row_for_everything_and_even_columns():
     tables = [[row for row in part.splitlines() if row.startswith("|")] for part in as_markdown().split("## ")[1:]]
-    assert [len(table) - 2 for table in tables] == [len(group) for group in GROUPS.values()]
+    grids = 1 + len(GRIDS)  # and that of any other rule
+    assert [len(table) - 2 for table in tables] == [*(len(group) for group in GROUPS.values()), grids]
     for table in tables:
         assert len({row.replace(r"\|", "").count("|") for row in table}) == 1
+
+
+def test_the_grids_of_tune_are_in_the_tables_and_on_the_cards(capsys):
+    rows = as_markdown().partition("## Tuning grids")[2]
+    assert "| `term` | `t`: 0.1, 0.5, 1, 10 | 0.032, 0.1, 0.32 |" in rows
+    assert "| `fedmaba` | `alpha`: 0.5, 0.8; `eta_b`: 0.1, 0.5 | 0.032, 0.1, 0.32 |" in rows
+    assert "none | 0.015, 0.022, 0.032, 0.046, 0.068, 0.1, 0.15, 0.22, 0.32, 0.46, 0.68, 1 |" in rows
+    main(["list", "term", "fedavg"])
+    fedavg, term = " ".join(capsys.readouterr().out.split()).split("term: ")
+    assert "with --tune" not in fedavg
+    assert "with --tune t: 0.1, 0.5, 1, 10" in term
 
 
 @pytest.mark.parametrize("signal", ["loss", "train_loss", "train_loss_std", "accuracy"])

@@ -146,7 +146,7 @@ def test_settings_are_chosen_on_validation_by_the_stated_criterion(tuned):
         assert means[f"{setting}={value:g}"] == max(means.values())
     _, alone = ff.run(build(q_fedavg(**tuned.settings["qfedavg"]), federation(1)), 1, 4, eval_every=1)
     assert_allclose(tuned.runs["qfedavg"][1].accuracy, alone.accuracy, atol=1e-6)
-    assert "tuning: 3 points for every rule" in tuned.table()
+    assert "Tuning: 3 points for every rule." in tuned.table()
 
 
 @pytest.mark.parametrize("choose", ["worst10", "gini", "accuracy_if_worst10"])

@@ -56,22 +56,37 @@ CASES = {
         "the mean of the last 3 evaluations begins at round 1 of 3; a smaller last takes",
     ),
     "identical": ({"a": same, "b": same}, {}, "identical, bit for bit: a, b"),
-    "climbing": ({"a": plain(), "b": [history((0.1, 0.2, 0.3))] * 2}, {}, "still improving over the last 3.*: b"),
+    "climbing": (
+        {"a": plain(), "b": [history((0.1, 0.2, 0.3))] * 2},
+        {},
+        r"still improving over the last 3.*: b \(\+20 points\). Train",
+    ),
     "few examples": ({"a": plain()}, {"examples": 9}, "6 of 6 clients have fewer than 10 test examples"),
     "left out": ({"a": plain(), "b": [history(active=False)] * 2}, {}, "updates left out, .*: b 18"),
     "longer": (
         {"a": plain(), "b": [history(coef=0.5)] * 2},
         {},
-        "^b's coefficients add up to 1.5 on average: its server steps are longer than FedAvg's$",
+        "^b's coefficients add up to 1.5 on average: its server steps are longer than FedAvg's; "
+        r"compare at a learning rate of its own \(--tune, or tune= over lr\)$",
     ),
     "shorter": (
         {"a": [history(coef=0.25)], "b": [history(coef=0.1)]},
         {},
-        "^a's coefficients add up to 0.75, b's to 0.3 on average: their server steps are shorter than FedAvg's$",
+        "^a's coefficients add up to 0.75, b's to 0.3 on average: their server steps are shorter than FedAvg's; "
+        "compare at a learning rate of their own",
     ),
     "cost": ({"a": plain(), "b": [history(asked=40)] * 2}, {}, "cost a round: b 3 models sent, 40 examples"),
-    "edge": ({"a": plain()}, TUNED, "chosen at the edge of its grid: a q=1"),
-    "budget": ({"a": plain()}, TUNED, "tuning: 3 points for every rule"),
+    "edge": ({"a": plain()}, TUNED, r"edge of its grid: a q=1\. Better .* run again with a value given \(RULE:SET"),
+    "edge of the rates": (
+        {"a": plain()},
+        {**TUNED, "settings": {"a": {"lr": 1.0}}, "grids": {"a": {"lr": [0.1, 0.5, 1.0]}}},
+        r"edge of its grid: a lr=1\. Better .* run again around another rate \(--lr X\); in Python",
+    ),
+    "longer, tuned": (
+        {"a": [history(coef=0.5)]},
+        {**TUNED, "settings": {"a": {"lr": 0.5}}, "grids": {"a": {"lr": [0.1, 0.5, 1.0]}}},
+        "longer than FedAvg's; the learning rate tuned for it makes up for that$",
+    ),
     "budgets": ({"a": plain(), "b": plain()}, TUNED, "tuning budgets differ: a 3, b 1 points"),
 }
 
@@ -115,3 +130,35 @@ def test_a_choice_inside_its_grid_and_a_grid_of_words_are_no_edges():
     words = {**TUNED, "settings": {"a": {"q": "x"}}, "grids": {"a": {"q": ["x", "y", "z"]}}}
     for changes in (inside, words):
         assert not any("edge" in flag for flag in flags(comparison({"a": plain()}, **changes)))
+
+
+def test_the_legend_counts_the_clients_of_a_small_worst_tenth_and_an_equal_budget():
+    legend = comparison({"a": plain(), "b": plain()}).legend()
+    assert "Worst 10 %: the mean of 1 of 6 clients." in legend
+    assert not [line for line in legend if "Tuning" in line]
+    assert "Tuning: 3 points for every rule." in comparison({"a": plain()}, **TUNED).legend()
+    assert (
+        "Worst 10 %: the mean of 1 of 5 clients." in comparison({"a": plain()}, clients=np.arange(N) != 2).legend()
+    )
+
+
+def test_the_legend_says_what_a_replicate_draws():
+    named = [one._replace(names=Names(clients=tuple("abcdef"))) for one in plain()]
+    assert "2 replicates (federation and training seed)" in comparison({"a": plain()}).legend()[0]
+    assert "2 replicates (split and training seed)" in comparison({"a": named}).legend()[0]
+    assert "2 training seeds on one federation" in comparison({"a": named}, fixed=True).legend()[0]
+
+
+@pytest.mark.parametrize(
+    ("tuned", "words"), [({}, "as a's clients do:"), (TUNED, "as a's clients do, with the settings chosen for it:")]
+)
+def test_the_legend_says_whose_settings_the_references_have(tuned, words):
+    legend = comparison({"a": plain()}, references={"local": plain()}, **tuned).legend()
+    assert any(words in line for line in legend if line.startswith("Better off"))
+
+
+def test_the_power_is_given_for_every_measure():
+    runs = {"a": [history((m,) * 3) for m in (0.2, 0.5)], "b": [history((m,) * 3) for m in (0.3, 0.8)]}
+    text = " ".join(repr(comparison(runs).differences()).split())
+    true = r"true differences of [\d.]+ in accuracy, [\d.]+ in worst 10 %, [\d.]+ in variance, [\d.]+ in Gini would"
+    assert re.search(true, text)

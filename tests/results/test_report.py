@@ -12,7 +12,7 @@ import pytest
 
 import fedjax_fair as ff
 from fedjax_fair.cli.commands import main
-from fedjax_fair.results.report import table
+from fedjax_fair.results.report import ends, table
 from fedjax_fair.results.report_table import html_table
 from fedjax_fair.results.table import COLUMNS
 
@@ -113,6 +113,11 @@ def test_warnings_and_paired_differences_come_first_and_the_configuration_is_fol
     assert "have fewer than 10 test examples" in page[care:paired]
     assert "Clients&#x27; test accuracy (%): mean±std" not in page[care:paired]  # a legend is no warning
     assert "<img" in page[paired:measures]
+    assert "would be found in 80 % of repeats" in page[paired:measures]
+    assert "Quote these results" in page[measures:last]
+    assert "Worst 10 %: the mean of 1 of 6 clients." in page[measures:last]
+    assert "A single evaluation" in page[last:]
+    assert "clients (here 1 of 6), Gini" in page[last:]
     assert re.search(r"<details><summary>Configuration</summary><pre>[^<]*cohort = 3", page)
 
 
@@ -264,3 +269,17 @@ def test_a_contribution_in_the_folder_is_a_table_by_client_and_a_figure(folder, 
     (place / "contribution.json").write_text("[]")
     with pytest.raises(SystemExit):
         main(["report", str(place)])
+
+
+def test_a_rule_whose_runs_all_failed_keeps_its_place_and_so_the_others_colours():
+    arrays = [np.full((4, 3), value, np.float32) for value in (0.5, np.nan, 0.7)]
+    none, fine = np.zeros((4, 2), int), np.ones((4, 3), np.float32)
+    rest = (none, none, none == 0, None, none, none)
+    runs = {
+        rule: [ff.History(np.arange(4), {"test": ff.Evaluation(a, a * fine)}, *rest)]
+        for rule, a in zip("abc", arrays)
+    }
+    late = ends(runs)
+    assert [name[0] for name in late] == [*"abc"]
+    assert [len(seeds) for seeds in late.values()] == [1, 0, 1]
+    assert ends({"b": runs["b"]}) == {}
