@@ -46,7 +46,7 @@ def interrupt_main() -> None:
 
 
 def flushed() -> bool:
-    """Write out what was printed; False where nobody reads on: what is left is thrown away, as by ``list | head``."""
+    """Write out what was printed; False where nobody reads on, as in ``list | head``: the rest is thrown away."""
     read = True
     for stream in (sys.stdout, sys.stderr):
         try:
