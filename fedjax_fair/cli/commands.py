@@ -158,7 +158,7 @@ def show_list(listing: Listing) -> None:
     from fedjax_fair.checks import check_choice
     from fedjax_fair.cli.components import DATASETS
     from fedjax_fair.registry import cards
-    from fedjax_fair.registry.plugins import is_own
+    from fedjax_fair.registry.plugins import NAMED, is_own
 
     if listing.markdown:
         if listing.names:
@@ -168,6 +168,9 @@ def show_list(listing: Listing) -> None:
     known = [name for group in cards.GROUPS.values() for name in group]
     mine = [name for name in listing.names if is_own(name) or name.endswith(".py")]
     for name in listing.names:
+        stock, own_rule = re.match(r"(\w+)[:@]", name), NAMED.match(name)
+        if (stock and stock[1] in known) or (own_rule and own_rule.end() < len(name)):
+            raise ValueError(f"list takes names alone, without settings or selectors, got {name!r}")
         if name not in mine:
             check_choice("name", name, known)
     own = [cards.own_card(name) for name in mine]

@@ -14,7 +14,7 @@ from typing import Any
 from fedjax_fair.checks import check_choice
 from fedjax_fair.metrics.kind import Metric
 
-NAMED = re.compile(r"(?P<place>[^:@=,]+\.py|[A-Za-z_][\w.]*):(?P<rule>[A-Za-z_]\w*)(?=$|[:@])")
+NAMED = re.compile(r"(?P<place>[^:@,]+\.py|[A-Za-z_][\w.]*):(?P<rule>[A-Za-z_]\w*)(?=$|[:@])")
 """``file.py:rule`` or ``package.module:rule``, at the start of an entry of ``--algorithms``."""
 
 OWN = "own rule "
