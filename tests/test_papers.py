@@ -189,6 +189,15 @@ def test_another_machine_goes_on_from_the_evaluations_alone(trained, tmp_path):
             np.testing.assert_array_equal(other.rounds, [2, 4])
 
 
+def test_what_workers_wrote_is_read_though_it_comes_late(trained, tmp_path, monkeypatch):
+    """As over a network: the last evaluations are there once all pieces have been told of."""
+    monkeypatch.setattr(common, "share_out", lambda left, place, *of: shutil.copytree(trained.place, place))
+    with rounds_played() as played:
+        found, _ = common.play(rows(), tmp_path / "parts", seeds=2, rounds=4, eval_every=2)
+    assert sum(played) == 0
+    assert found == trained.found
+
+
 def test_evaluations_of_another_length_are_not_taken(trained):
     with pytest.raises(
         ValueError, match=r"seed-0.npz is of a run with .*'rounds': 4.*, this study has .*'rounds': 6"

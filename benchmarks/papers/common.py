@@ -88,6 +88,7 @@ def play(
     if left:
         so_far(found())
     share_out(left, place, asked, one_ended)
+    read()  # what the last piece wrote may have come late, over a network
     for row in rows:
         for seed in sorted(set(range(seeds)) - set(runs[row.name])):
             runs[row.name][seed] = train(row, seed, place, asked)

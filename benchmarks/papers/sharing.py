@@ -58,14 +58,15 @@ def _name(row: Row, seed: int) -> str:
     return f"{row.name}, seed {seed}"
 
 
-def _train_piece(shared: bytes, i: int) -> tuple[str, None]:
-    """One run of those that are shared out, unless another process has finished it, and what it is called."""
+def _train_piece(shared: bytes, i: int) -> tuple[str, None, int]:
+    """One run of those that are shared out, unless another process has finished it: its name and rounds played."""
     left, place, asked = _laid_out(shared)
     row, seed = left[i]
-    if not path_of(place, row, seed).exists():
-        _one_row(row.name)
-        train(row, seed, place, asked, progress=False)
-    return _name(row, seed), None
+    if path_of(place, row, seed).exists():
+        return _name(row, seed), None, 0
+    _one_row(row.name)
+    train(row, seed, place, asked, progress=False)
+    return _name(row, seed), None, asked["rounds"]
 
 
 @lru_cache(maxsize=1)  # a row whose simulation is the same for every seed compiles once

@@ -1,7 +1,6 @@
 """The command line: ``fedjax-fair list | run | compare | sweep | report | reproduce``."""
 
 import dataclasses
-import os
 import re
 import shlex
 import sys
@@ -13,27 +12,30 @@ from typing import Any
 
 from fedjax_fair.cli import several
 from fedjax_fair.cli.arguments import Listing, Reporting, Reproduction, read_command
-from fedjax_fair.cli.process import collect_seldom, end_at_once, hear_interrupts, keep_programs, split_cpu
+from fedjax_fair.cli.process import collect_seldom, end_at_once, flushed, hear_interrupts, keep_programs, split_cpu
 from fedjax_fair.cli.resuming import RESUME, resumed
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. A wrong call ends in one sentence on standard error and exit status 2."""
     alone = arguments is None  # a process of its own, whose JAX nobody else has settled
-    if alone:
-        keep_programs()
-        collect_seldom()
-        hear_interrupts()
     try:
-        act(sys.argv[1:] if arguments is None else list(arguments), alone)
-        sys.stdout.flush()
-    except KeyboardInterrupt as stop:
-        print(f"fedjax-fair: {str(stop) or 'stopped'}", file=sys.stderr)
         if alone:
-            end_at_once(130)
+            hear_interrupts()
+            keep_programs()
+            collect_seldom()
+        act(sys.argv[1:] if arguments is None else list(arguments), alone)
+    except KeyboardInterrupt as stop:
+        last = f"fedjax-fair: {str(stop) or 'stopped'}"
+        if alone:
+            end_at_once(130, last)
+        else:
+            print(last, file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # "fedjax-fair list | head": the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        flushed()
+        sys.exit(1)
+    if not flushed():
         sys.exit(1)
 
 
@@ -67,9 +69,11 @@ def act(given: list[str], alone: bool = False) -> None:
         print(f"fedjax-fair: {in_flags(str(error))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt as stop:
+        if not str(stop):  # it may have come before the experiment was read
+            raise
         kept = getattr(experiment, "checkpoint", None)
         kept_anyway = isinstance(experiment, Reproduction)
-        if not str(stop) or (kept is None and not kept_anyway):
+        if kept is None and not kept_anyway:
             raise
         again = "the same command" if kept is None else f"fedjax-fair {words[0]} --resume {shlex.quote(str(kept))}"
         raise KeyboardInterrupt(f"{stop}; go on with: {again}") from None
@@ -154,7 +158,7 @@ def show_list(listing: Listing) -> None:
     from fedjax_fair.checks import check_choice
     from fedjax_fair.cli.components import DATASETS
     from fedjax_fair.registry import cards
-    from fedjax_fair.registry.plugins import is_own
+    from fedjax_fair.registry.plugins import NAMED, is_own
 
     if listing.markdown:
         if listing.names:
@@ -164,6 +168,9 @@ def show_list(listing: Listing) -> None:
     known = [name for group in cards.GROUPS.values() for name in group]
     mine = [name for name in listing.names if is_own(name) or name.endswith(".py")]
     for name in listing.names:
+        stock, own_rule = re.match(r"(\w+)[:@]", name), NAMED.match(name)
+        if (stock and stock[1] in known) or (own_rule and own_rule.end() < len(name)):
+            raise ValueError(f"list takes names alone, without settings or selectors, got {name!r}")
         if name not in mine:
             check_choice("name", name, known)
     own = [cards.own_card(name) for name in mine]

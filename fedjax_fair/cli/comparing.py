@@ -126,7 +126,7 @@ def own_names(experiment: Experiment, entry: Entry) -> dict[str, str]:
     }
 
 
-def in_flags(found: Comparison) -> Comparison:
+def with_flag_names(found: Comparison) -> Comparison:
     """The comparison with a rule's own learning rate by the name of its flag, as ``afl.lr``: what was tuned and
     the labels of the points that were tried."""
     inner = {f"{rule}_lr": f"{rule}.lr" for rule, grid in GRIDS.items() if "lr" in grid}
@@ -135,7 +135,7 @@ def in_flags(found: Comparison) -> Comparison:
         return {rule: {rename(key): value for key, value in of.items()} for rule, of in of_rules.items()}
 
     def in_label(point: str) -> str:
-        return re.sub("|".join(inner), lambda match: inner[match[0]], point)
+        return re.sub(rf"\b({'|'.join(inner)})\b", lambda match: inner[match[0]], point)
 
     return found._replace(
         settings=named(found.settings, lambda name: inner.get(name, name)),
@@ -178,7 +178,7 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
         workers=experiment.workers,
         scheduler=experiment.scheduler,
     )
-    found = in_flags(found)
+    found = with_flag_names(found)
     if found.settings:
         say_what_was_chosen(folder, found)
     write(folder, found.runs, header_of(contest.ground, contest.cohort, command), contest.ground.honest, found)

@@ -2,6 +2,7 @@
 
 import _thread
 import atexit
+import contextlib
 import gc
 import os
 import signal
@@ -27,24 +28,47 @@ def hear_interrupts() -> None:
 
     def tell(lost: Any) -> None:
         if lost.exc_type is KeyboardInterrupt:
-            threading.Timer(0.1, _thread.interrupt_main).start()  # once the callback has ended
+            again = threading.Timer(0.1, interrupt_main)  # once the callback has ended
+            again.daemon = True
+            again.start()
         else:
             otherwise(lost)
 
     sys.unraisablehook = tell
 
 
-def end_at_once(status: int) -> None:
-    """End the process, but for one of several of a run, which takes leave of the others, without tidying up.
+def interrupt_main() -> None:
+    """A Ctrl-C to the main thread, heard at once also where that waits for a lock."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    else:  # on Windows, where it is heard when the wait ends
+        _thread.interrupt_main()
+
+
+def flushed() -> bool:
+    """Write out what was printed; False where nobody reads on, as in ``list | head``: the rest is thrown away."""
+    read = True
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            read = False
+    return read
+
+
+def end_at_once(status: int, last: str) -> None:
+    """Print the ``last`` words, on standard error, and end the process without tidying up.
 
     That takes a second, in which another Ctrl-C would be a traceback, and waits for threads that are still at work.
+    One of several processes of a run is not ended: it takes leave of the others.
     """
-    import jax
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if not jax.distributed.is_initialized():
+    with contextlib.suppress(BrokenPipeError):  # nobody reads on, see flushed
+        print(last, file=sys.stderr)
+    flushed()
+    jax = sys.modules.get("jax")  # not there where its import was interrupted
+    if jax is None or not jax.distributed.is_initialized():
         os._exit(status)
 
 

@@ -9,8 +9,11 @@ from fedjax_fair import registry
 from fedjax_fair.checks import check_choice, lookup
 from fedjax_fair.registry.plugins import NAMED
 
-ROW = re.compile(r"(?P<name>[^:@=,]*[^:@=,\s][^:@=,]*)=")
+ROW = re.compile(r"(?P<name>[^:@=,/\\]*[^:@=,/\\\s][^:@=,/\\]*)=")
 """A name and ``=``, before the rule of its row."""
+
+NAMES = "the name of a row is a word without : @ = , / and \\"
+"""As :data:`ROW` reads them; ``./a=b/my_rules.py:rule`` is a path."""
 
 
 class Entry(NamedTuple):
@@ -35,7 +38,10 @@ def row_name(text: str) -> str:
 def check_unnamed(text: str) -> None:
     """Raise ValueError for a rule with a name of its row, where there is one row."""
     if ROW.match(text):
-        raise ValueError(f"aggregator takes a rule alone, and compare one with a name of its row, got {text!r}")
+        path = "; a path with = in it begins with ./" if ".py:" in text else ""
+        raise ValueError(
+            f"aggregator takes a rule alone, and compare one with a name of its row, got {text!r}{path}"
+        )
 
 
 def parse_rule(text: str) -> Entry:
@@ -52,6 +58,8 @@ def parse_rule(text: str) -> Entry:
     if at and not (rule and selector and "@" not in selector):
         raise ValueError(f"algorithms takes rule@selector, got {text!r}")
     mine = None if rule.partition(":")[0] in registry.AGGREGATORS else own_name(rule)
+    if mine is None and "=" in rule.partition(":")[0]:
+        raise ValueError(f"algorithms takes rule or name=rule, and {NAMES}, got {text!r}")
     return Entry(*(mine or parse(rule)), *(parse(selector) if at else (None, {})))
 
 

@@ -5,8 +5,9 @@ import re
 
 from fedjax_fair.cli.experiment import Experiment
 
-ARGUMENT = re.compile(r"(?<![\w(.])(\w+)=(?:'(\w+)'(?: or '(\w+)')?|(?=\s))")
-"""``missing='mean' or 'median'`` or ``missing=``, but not in a call such as ``ff.drfa(sampling='selector')``."""
+ARGUMENT = re.compile(r"(?<![\w.:'\"-])(?<!\w\()(\w+)=(?:'(\w+)'(?: or '(\w+)')?|(?=\s))")
+"""``missing='mean' or 'median'`` or ``missing=``, but not in a call such as ``ff.drfa(sampling='selector')``, nor
+in what a sentence quotes: ``got "words='codes'"``, ``--out='a'``."""
 
 
 def in_flags(sentence: str) -> str:
@@ -14,6 +15,8 @@ def in_flags(sentence: str) -> str:
 
     >>> in_flags("fill them by missing='mean' or 'median', or as words by words='codes'")
     "fill them by --missing mean or median, or as words by words='codes' in Python"
+    >>> in_flags("empty it (missing= fills gaps), unlike ff.drfa(sampling='selector'), got --out='a'")
+    "empty it (--missing fills gaps), unlike ff.drfa(sampling='selector'), got --out='a'"
     """
     flags = {field.name for field in dataclasses.fields(Experiment)}
 

@@ -159,7 +159,7 @@ def opened(x: Any, name: str) -> Any:
     try:
         return np.load(place, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"{name} {place} cannot be read: {type(error).__name__}: {error}") from None
+        raise ValueError(f"{name} {place} cannot be read: {type(error).__name__}: {error}") from error
 
 
 def pieces(leaf: np.ndarray) -> Iterator[np.ndarray]:

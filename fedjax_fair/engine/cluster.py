@@ -2,20 +2,20 @@
 
 import contextlib
 import functools
-import logging
 import multiprocessing
 import os
 import pickle
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
 from fedjax_fair.checks import check_count
-from fedjax_fair.engine.pieces import WAIT, answers
-from fedjax_fair.engine.progress import kept_waiting, time_left
+from fedjax_fair.engine.pieces import answers
+from fedjax_fair.engine.progress import time_left
+from fedjax_fair.engine.workers import connected, dask
 from fedjax_fair.registry.plugins import OWN
 
 SETTINGS: dict[str, Callable[[Any], Any]] = {
@@ -26,11 +26,12 @@ SETTINGS: dict[str, Callable[[Any], Any]] = {
 }
 """Of JAX, on which a result depends, and what sets them for a while."""
 
-GUARD = 'if __name__ == "__main__":'
-"""What keeps a worker that runs a script from running all of it."""
-
 UNFIT = (TypeError, AttributeError, pickle.PicklingError)
 """What pickle raises."""
+
+
+LOST = FileNotFoundError, ModuleNotFoundError
+"""What a worker in another folder than the call's may raise; readers make ValueErrors of it."""
 
 
 class Cluster(NamedTuple):
@@ -59,13 +60,13 @@ def cluster_of(workers: Any, scheduler: Any) -> Cluster | None:
             raise SystemExit(1)  # a worker that runs the script that starts it: that process says so, once
     elif not isinstance(scheduler, str) or "://" not in scheduler:
         raise ValueError(f"scheduler must be an address such as 'tcp://10.0.0.1:8786', got {scheduler!r}")
-    _dask()
+    dask()
     return Cluster(workers, scheduler)
 
 
 def on_cluster(
     cluster: Cluster,
-    work: Callable[[bytes, int], tuple[str, Any]],
+    work: Callable[[bytes, int], tuple[str, Any, int]],
     shared: Any,
     pieces: Sequence[tuple[str, int]],
     advance: Callable[[int], Any],
@@ -73,8 +74,9 @@ def on_cluster(
 ) -> list[Any]:
     """What ``work(shared, i)`` finds for every i of ``pieces``, which are names and rounds, in their order.
 
-    ``work`` is a function of a module that returns the name of the piece that it did, and what it found. It gets
-    ``(shared, settings)`` pickled, once for all: what it has laid out under other settings of JAX is not the same.
+    ``work`` is a function of a module that returns the name of the piece that it did, what it found, and how many
+    rounds it played, without those that a checkpoint held. It gets ``(shared, settings)`` pickled, once for all:
+    what it has laid out under other settings of JAX is not the same.
     A piece whose process dies is given to another. ``advance`` is told a piece's rounds when it is done.
     ``remark``, what the pieces are, is printed on standard error, with the number of workers; where that is no
     terminal, so is a line for every piece that is done.
@@ -87,27 +89,29 @@ def on_cluster(
     pickled = _pickled(shared, settings)
     doing, rest = functools.partial(_do, work), (settings, os.getcwd())
     with (
-        _client(cluster) as client,
+        connected(*cluster) as client,
         contextlib.closing(answers(client, doing, pickled, len(pieces), rest)) as ended,
     ):
         if remark is not None:
             workers = cluster.workers or len(client.nthreads())
             print(f"{remark} on {counted(workers, 'worker')}", file=sys.stderr, flush=True)
-        found, done = [None] * len(pieces), 0
-        start, played = time.monotonic(), 0
+        at_once = cluster.workers or sum(client.nthreads().values())
+        found, done, fresh, played = [None] * len(pieces), 0, 0, 0
+        start, left = time.monotonic(), sum(rounds for _, rounds in pieces)
         try:
-            for i, (name, result) in ended:
-                mine, rounds = pieces[i]
-                if name != mine:
+            for i, (name, result, mine) in ended:
+                asked, rounds = pieces[i]
+                if name != asked:
                     raise ValueError(
-                        f"workers must make of this call what this process does, {mine!r}, got {name!r}"
+                        f"workers must make of this call what this process does, {asked!r}, got {name!r}"
                     )
                 found[i] = result
                 advance(rounds)
-                done, played = done + 1, played + rounds
+                done, left, fresh, played = done + 1, left - rounds, fresh + (mine > 0), played + mine
                 if remark is not None and not sys.stderr.isatty():
-                    left = time_left(time.monotonic() - start, played, sum(rounds for _, rounds in pieces))
-                    print(f"{done} of {len(pieces)} pieces{left}", file=sys.stderr, flush=True)
+                    # The first piece's time is that of all that run beside it.
+                    soon = time_left(time.monotonic() - start, played, played + left) if fresh >= at_once else ""
+                    print(f"{done} of {len(pieces)} pieces{soon}", file=sys.stderr, flush=True)
         except KeyboardInterrupt:
             if cluster.workers is not None:  # they end with this process
                 raise KeyboardInterrupt("stopped") from None
@@ -154,8 +158,12 @@ def _unfit(first: Any) -> str:
 
 
 def _do(
-    work: Callable[[bytes, int], Any], shared: bytes, i: int, settings: Mapping[str, Any], caller: str
-) -> tuple[str, Any]:
+    work: Callable[[bytes, int], tuple[str, Any, int]],
+    shared: bytes,
+    i: int,
+    settings: Mapping[str, Any],
+    caller: str,
+) -> tuple[str, Any, int]:
     """One piece, computed as the process that asks for it would, from its folder.
 
     Raises:
@@ -165,76 +173,12 @@ def _do(
         for name, as_here in SETTINGS.items():
             stack.enter_context(as_here(settings[name]))
         try:
-            name, result = work(shared, i)
+            return work(shared, i)
         except (ValueError, OSError, ImportError) as error:
-            here, lost = os.getcwd(), isinstance(error, OSError | ImportError) or "cannot be" in str(error)
-            if here == caller or not lost:
+            here = os.getcwd()
+            if here == caller or not (isinstance(error, LOST) or isinstance(error.__cause__, LOST)):
                 raise
             raise ValueError(
                 f"{error}, for a worker that runs in {here}, and the call in {caller}: start workers in the folder "
                 "of the call, or name files by their whole paths"
             ) from error
-        return name, result
-
-
-@contextlib.contextmanager
-def _client(cluster: Cluster) -> Iterator[Any]:
-    """A connection to the workers; those that were started for it end with it."""
-    if cluster.workers is None:
-        with _reached(cluster.scheduler) as client:
-            yield client
-        return
-    ends = contextlib.ExitStack()
-    try:
-        with kept_waiting():
-            client = _started(cluster.workers, ends)
-        yield client
-    finally:
-        with kept_waiting():
-            ends.close()
-
-
-def _started(workers: int, ends: contextlib.ExitStack) -> Any:
-    """A connection to so many new processes, which end with ``ends``."""
-    dask = _dask()
-    try:
-        local = dask.LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            memory_limit=0,  # JAX's memory is its own affair
-            dashboard_address=None,
-            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # else it asks for port 8787 all the same
-            silence_logs=logging.CRITICAL,  # a worker that died is replaced
-        )
-    except RuntimeError as error:
-        raise ValueError(
-            f"workers must be asked for below {GUARD} where a script does, for each runs the script up to there; "
-            f"they did not start: {' '.join(str(error.__cause__ or error).split())}"
-        ) from None
-    return ends.enter_context(dask.Client(ends.enter_context(local)))
-
-
-@contextlib.contextmanager
-def _reached(scheduler: str | None) -> Iterator[Any]:
-    dask = _dask()
-    try:
-        client = dask.Client(scheduler, timeout="30s")
-    except (OSError, TimeoutError) as error:
-        raise ValueError(f"scheduler {scheduler!r} does not answer: {' '.join(str(error).split())}") from error
-    with client:
-        if not client.scheduler_info()["workers"]:
-            print(f"waiting for the first worker of {scheduler}", file=sys.stderr, flush=True)
-            try:
-                client.wait_for_workers(1, timeout=WAIT)
-            except TimeoutError:
-                none = f"scheduler {scheduler!r} has had no workers for {WAIT} seconds"
-                raise ValueError(f"{none}: start some, dask worker {scheduler}") from None
-        yield client
-
-
-def _dask() -> Any:
-    try:
-        import distributed
-    except ImportError as error:
-        raise ValueError("workers and scheduler need Dask: pip install 'fedjax-fair[cluster]'") from error
-    return distributed

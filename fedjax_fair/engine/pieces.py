@@ -1,10 +1,11 @@
 """Pieces of work at Dask's workers: sent, and sent again where all that held them have gone."""
 
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any
 
-WAIT = 300
-"""Seconds for workers to come, or to come back: batch systems start them when they like."""
+from fedjax_fair.engine.progress import undisturbed
+from fedjax_fair.engine.workers import WAIT, dask
 
 TRIES = 3
 """As often as Dask gives a piece to one worker after another."""
@@ -26,21 +27,19 @@ def answers(
     Raises:
       ValueError: none comes, their scheduler has gone, or three times they die before a piece has ended.
     """
-    from distributed import as_completed
-
     left, in_vain = [*range(count)], 0
     while left:
         there = client.scatter([shared], broadcast=True, hash=False)[0]
         futures = [client.submit(work, there, i, *rest, pure=False) for i in left]
         numbers, before = {future.key: i for future, i in zip(futures, left, strict=True)}, len(left)
         try:
-            for future, answer in as_completed(futures, with_results=True):
+            for future, answer in dask().as_completed(futures, with_results=True):
                 if future.cancelled():
                     break
                 left.remove(numbers[future.key])
                 yield numbers[future.key], answer
         finally:
-            client.cancel(futures)
+            undisturbed(partial(client.cancel, futures))
         if left:
             in_vain = in_vain + 1 if len(left) == before else 0
             if in_vain == TRIES:

@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from multiprocessing import resource_tracker
 from typing import Any
 
@@ -32,30 +33,56 @@ def asked_to_stop(watch: bool) -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, old)
 
 
-@contextlib.contextmanager
-def kept_waiting() -> Iterator[None]:
-    """Let a Ctrl-C wait until the block is done, in the main thread; processes that it starts never hear one.
+ENOUGH = 3
+"""So many times Ctrl-C, and it interrupts whatever was not to be."""
 
-    A terminal sends it to all of them, and one that is just starting would print a traceback.
+
+def undisturbed(work: Callable[[], Any]) -> tuple[Any, bool]:
+    """What ``work()`` returns, and whether a Ctrl-C came meanwhile, in the main thread: the third one interrupts.
+
+    ``work`` has a thread of its own, and neither this nor threads and processes that it starts ever hear one. A
+    terminal sends it to all of them, and one that is just starting would print a traceback.
+
+    Raises:
+      KeyboardInterrupt: "stopped", at the third; the thread goes on until the process ends.
     """
     old = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(old):
-        yield
-        return
-    heard: list[tuple[int, Any]] = []
-    masks = hasattr(signal, "pthread_sigmask")  # not so on Windows
-    if masks:
-        resource_tracker.ensure_running()  # which unblocks what is blocked, where it is started later
-        masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # new threads and processes inherit it
-    signal.signal(signal.SIGINT, lambda *of: heard.append(of))  # where a thread that was there takes it
+        return work(), False
+    heard: list[int] = []
+
+    def hear(number: int, frame: Any) -> None:
+        heard.append(number)
+        if len(heard) == ENOUGH:
+            raise KeyboardInterrupt("stopped")
+
+    found: Future[Any] = Future()
+
+    def settle() -> None:
+        try:
+            found.set_result(work())
+        except BaseException as error:  # raised in the main thread
+            found.set_exception(error)
+
+    signal.signal(signal.SIGINT, hear)
     try:
-        yield
+        _start_deaf(threading.Thread(target=settle, daemon=True))
+        return found.result(), bool(heard)
     finally:
         signal.signal(signal.SIGINT, old)
-        if masks:
-            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
-        if heard:
-            old(*heard[-1])
+
+
+def _start_deaf(thread: threading.Thread) -> None:
+    """Start a thread that no Ctrl-C reaches, nor what it starts: they inherit what is blocked."""
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows, where the main thread alone hears it
+        thread.start()
+        return
+    resource_tracker.ensure_running()  # which unblocks what is blocked, where it is started later
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        thread.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def time_left(seconds: float, done: int, rounds: int) -> str:

@@ -53,11 +53,14 @@ def programs_of(
     return found
 
 
-def play_program(shared: bytes, i: int) -> tuple[str, Any]:
-    """The i-th program of a sweep that another process has laid out, and pickled, on this machine."""
+def play_program(shared: bytes, i: int) -> tuple[str, Any, int]:
+    """The i-th program of a sweep that another process has laid out, and pickled, on this machine; the rounds that
+    this process played of it."""
     programs, places, course = _laid(shared)
     keeper = course.keeper(programs[i], places[i])
-    return called(programs[i]), play(programs[i], keeper, course, lambda: False, lambda rounds: None)
+    told: list[int] = []  # the first are those that were kept
+    found = play(programs[i], keeper, course, lambda: False, told.append)
+    return called(programs[i]), found, sum(told[1:])
 
 
 def called(program: Program) -> str:

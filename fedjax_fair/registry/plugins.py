@@ -14,7 +14,7 @@ from typing import Any
 from fedjax_fair.checks import check_choice
 from fedjax_fair.metrics.kind import Metric
 
-NAMED = re.compile(r"(?P<place>[^:@=,]+\.py|[A-Za-z_][\w.]*):(?P<rule>[A-Za-z_]\w*)(?=$|[:@])")
+NAMED = re.compile(r"(?P<place>[^:@,]+\.py|[A-Za-z_][\w.]*):(?P<rule>[A-Za-z_]\w*)(?=$|[:@])")
 """``file.py:rule`` or ``package.module:rule``, at the start of an entry of ``--algorithms``."""
 
 OWN = "own rule "
@@ -79,7 +79,7 @@ def said(error: Exception) -> str:
 
 def _from_file(path: Path, kind: str) -> Any:
     if not path.is_file():
-        raise ValueError(f"{kind} {path} cannot be read: there is no such file")
+        raise ValueError(f"{kind} {path} cannot be read: there is no such file") from FileNotFoundError(str(path))
     return _loaded(kind, str(path), lambda: _executed(path.resolve(), path.stat().st_mtime_ns))
 
 

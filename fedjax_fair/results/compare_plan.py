@@ -143,10 +143,14 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
     return laid._replace(works=works)
 
 
-def play_task(shared: bytes, i: int) -> tuple[str, Any]:
-    """The i-th task of ``shared``, a pickled ``(asked, point of the references or None)``, on this machine."""
+def play_task(shared: bytes, i: int) -> tuple[str, Any, int]:
+    """The i-th task of ``shared``, a pickled ``(asked, point of the references or None)``, on this machine.
+
+    With its name, and the rounds that this process played of it."""
     task = _tasks(shared)[i]
-    return task.name, task.work(lambda: False, lambda rounds: None)
+    told: list[int] = []  # the first are those that were kept
+    found = task.work(lambda: False, told.append)
+    return task.name, found, sum(told[1:])
 
 
 @lru_cache(maxsize=1)  # what is laid out once compiles each program once, however many tasks come

@@ -61,7 +61,7 @@ class Work(NamedTuple):
     """Tasks, and what becomes of their results."""
 
     tasks: list[Task]
-    """Each is called with ``stop() -> bool`` and ``advance(rounds)``."""
+    """Each is called with ``stop() -> bool`` and ``advance(rounds)``, first with those that were kept."""
     collect: Callable[[list[Any]], Any]
 
 
@@ -78,7 +78,7 @@ class Job(NamedTuple):
 def do(
     works: list[Work],
     course: Course,
-    far: Callable[[bytes, int], tuple[str, Any]],
+    far: Callable[[bytes, int], tuple[str, Any, int]],
     shared: Any,
     remark: str | None = None,
 ) -> list[Any]:
@@ -213,6 +213,7 @@ def _trainings(
     advance: Callable[[int], None],
 ) -> list[Any]:
     found = []
+    advance(0)  # nothing of it is kept
     for client in clients:
         if stop():
             raise KeyboardInterrupt("stopped in the reference rows; what the rules trained is kept")

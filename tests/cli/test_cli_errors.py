@@ -285,6 +285,8 @@ UNREADABLE = {
     "compare --cohort None --test x": "--test must be one of clients, official, got 'x'",
     "compare stray": "compare takes flags, or first a settings file that ends in .toml, got 'stray'",
     "list --x": "list has no flag --x; fedjax-fair list --help lists them all",
+    "list my.py:by:power=3": "list takes names alone, without settings or selectors, got 'my.py:by:power=3'",
+    "list qfedavg:q=1": "list takes names alone, without settings or selectors, got 'qfedavg:q=1'",
     "foo": "command must be one of run, compare, sweep, list, report, reproduce, got 'foo'",
     "comprae": "command must be one of run, compare, sweep, list, report, reproduce, got 'comprae'; "
     "did you mean 'compare'?",

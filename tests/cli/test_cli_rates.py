@@ -9,7 +9,7 @@ import pytest
 import fedjax_fair as ff
 from fedjax_fair import registry
 from fedjax_fair.cli.arguments import read_command
-from fedjax_fair.cli.comparing import in_flags
+from fedjax_fair.cli.comparing import with_flag_names
 from fedjax_fair.cli.plan import decay_of, prepare, prepare_sweep, rate_of, trainer_of
 from fedjax_fair.results.comparison import Comparison
 
@@ -97,11 +97,11 @@ def test_a_rules_own_rate_is_called_as_its_flag_is_where_it_was_tuned():
     tuned = {
         "settings": {"afl:x=1": {"afl_lr": 0.1, "lr": 0.5}, "fedavg": {"lr": 0.1}},
         "grids": {"afl:x=1": {"afl_lr": [0.1], "lr": [0.5]}},
-        "tried": {"afl:x=1": {"afl_lr=0.1,lr=0.5": "measures"}},
+        "tried": {"afl:x=1": {"afl_lr=0.1,my_afl_lr=0.5": "measures"}},
         "tried_runs": {"afl:x=1": {"afl_lr=0.1,lr=0.5": "runs"}},
     }
-    found = in_flags(Comparison(**dict.fromkeys(Comparison._fields) | tuned))
+    found = with_flag_names(Comparison(**dict.fromkeys(Comparison._fields) | tuned))
     assert found.settings == {"afl:x=1": {"afl.lr": 0.1, "lr": 0.5}, "fedavg": {"lr": 0.1}}
     assert found.grids == {"afl:x=1": {"afl.lr": [0.1], "lr": [0.5]}}
-    assert found.tried == {"afl:x=1": {"afl.lr=0.1,lr=0.5": "measures"}}
+    assert found.tried == {"afl:x=1": {"afl.lr=0.1,my_afl_lr=0.5": "measures"}}
     assert found.tried_runs == {"afl:x=1": {"afl.lr=0.1,lr=0.5": "runs"}}

@@ -1,6 +1,10 @@
 """What a command settles for its process."""
 
+import inspect
+import os
+import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -15,10 +19,39 @@ class Collected:
         raise KeyboardInterrupt
 
 
-def test_an_interrupt_that_falls_into_the_garbage_collector_is_heard(monkeypatch):
+def test_an_interrupt_that_falls_into_the_garbage_collector_is_heard_though_the_main_thread_waits(monkeypatch):
     monkeypatch.setattr(sys, "unraisablehook", print)
     hear_interrupts()
     left = Collected()
     del left
+    start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        time.sleep(5)
+        threading.Event().wait(5)
+    assert time.monotonic() - start < 1
+
+
+INTERRUPTED = f"""
+import sys, threading
+from fedjax_fair.cli import commands
+{inspect.getsource(Collected)}
+def read_command(words):
+    print("what nobody reads")
+    Collected()
+    threading.Event().wait(60)
+
+commands.read_command = read_command
+sys.argv = ["fedjax-fair", "list"]
+commands.main()
+"""
+
+
+def test_an_interrupt_before_the_call_is_read_and_after_the_reader_has_gone_is_one_line():
+    """As of ``fedjax-fair list | cat``, whose ``cat`` the terminal interrupts too."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    call, late = [sys.executable, "-c", INTERRUPTED], os.environ | {"PYTHONUNBUFFERED": ""}
+    ended = subprocess.run(
+        call, env=late, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=50, check=False
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (130, "fedjax-fair: stopped\n")

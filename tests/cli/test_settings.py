@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedjax_fair import registry
 from fedjax_fair.cli.experiment import argument_help, experiment_class, factories, settings_class
 from fedjax_fair.cli.plan import parse_rule, prepare, prepare_sweep
-from fedjax_fair.cli.rule_syntax import row_name
+from fedjax_fair.cli.rule_syntax import check_unnamed, row_name
 from fedjax_fair.cli.toml import dump_toml, load_toml
 from fedjax_fair.cli.unused import needless
 
@@ -164,6 +164,17 @@ def test_a_row_may_have_a_name_before_its_rule():
     assert [row_name(text) for text in ("mild=qfedavg:q=1", "qfedavg:q=1", "afl@pow_d:d=7")] == [
         *("mild", "qfedavg:q=1", "afl@pow_d:d=7")
     ]
+
+
+def test_a_path_with_an_equals_sign_is_no_name_of_a_row():
+    path = "./a=b/rules.py:mine"
+    assert row_name(f"{path}:power=2") == f"{path}:power=2"
+    assert parse_rule(f"mild={path}:power=2")[:2] == parse_rule(f"{path}:power=2")[:2] == (path, {"power": 2})
+    check_unnamed(path)
+    with pytest.raises(ValueError, match=r"a path with = in it begins with \./$"):
+        check_unnamed("a=b/rules.py:mine")
+    with pytest.raises(ValueError, match=r"the name of a row is a word without : @ = , / and .*got 'my/rule=afl'$"):
+        parse_rule("my/rule=afl")
 
 
 def test_a_configuration_does_not_tell_of_what_the_run_had_none_of():

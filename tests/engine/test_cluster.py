@@ -1,5 +1,6 @@
 """Runs shared out among processes: the same results as in one, whoever dies."""
 
+import errno
 import os
 import pickle
 import re
@@ -97,16 +98,18 @@ def test_a_cluster_that_runs_already_plays_comparisons_and_sweeps(here, schedule
     chex.assert_trees_all_equal(alone.histories, found.histories)
 
 
-def test_a_call_says_once_what_it_has_for_how_many_workers(scheduler, capsys):
+def test_a_call_says_once_what_it_has_for_how_many_workers(scheduler, capsys, tmp_path):
     data = federation(0)
 
     def build(q):
         return of(ff.qfedavg(q=q, lipschitz=20.0), data)
 
     one = {"rounds": 1, "scheduler": scheduler}  # no progress=, and no terminal: no bar
-    ff.sweep(build, {"q": [0.1, 1.0]}, seeds=2, **one)
+    ff.sweep(build, {"q": [0.1, 1.0]}, seeds=2, checkpoint=tmp_path, **one)
     said = capsys.readouterr().err
     assert re.fullmatch(r"4 runs in 2 pieces on 1 worker\n1 of 2 pieces, about \d+ s left\n2 of 2 pieces\n", said)
+    ff.sweep(build, {"q": [0.1, 1.0]}, seeds=2, checkpoint=tmp_path, **one)  # what is read tells no pace
+    assert capsys.readouterr().err == "4 runs in 2 pieces on 1 worker\n1 of 2 pieces\n2 of 2 pieces\n"
     grid = {"q": {"q": [0.1, 1.0]}}
     both = {"federation": data, "replicates": 2, "tune": grid}
     rules = {"q": lambda q: ff.qfedavg(q=q, lipschitz=20.0)}
@@ -118,7 +121,7 @@ def test_a_call_says_once_what_it_has_for_how_many_workers(scheduler, capsys):
 
 
 def test_a_call_waits_for_the_first_worker(monkeypatch, capsys):
-    monkeypatch.setattr(cluster, "WAIT", 1)
+    monkeypatch.setattr("fedjax_fair.engine.workers.WAIT", 1)
     page = {"dashboard_address": "127.0.0.1:0"}
     with distributed.LocalCluster(
         processes=False, n_workers=0, dashboard_address=None, scheduler_kwargs=page
@@ -240,22 +243,34 @@ def test_dask_that_is_not_installed_is_named(monkeypatch):
 
 
 def other_piece(shared, i):
-    return "another", None
+    return "another", None, 1
 
 
 def lost_file(shared, i):
-    raise ValueError("rule mine.py cannot be read: there is no such file")
+    own_factory("lost.py:mine")
+
+
+def full_disk(shared, i):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def wrong_labels(shared, i):
+    raise ValueError("labels cannot be negative")
 
 
 def test_a_worker_in_another_folder_is_told_of_where_a_file_is_not_found(tmp_path, monkeypatch):
-    call = lost_file, pickle.dumps(()), 0, {name: getattr(jax.config, name) for name in cluster.SETTINGS}
+    call = pickle.dumps(()), 0, {name: getattr(jax.config, name) for name in cluster.SETTINGS}
     with pytest.raises(ValueError, match=r"there is no such file$"):
-        cluster._do(*call, os.getcwd())
+        cluster._do(lost_file, *call, os.getcwd())
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
         ValueError, match=f"no such file, for a worker that runs in {tmp_path}, and the call in /away"
     ):
-        cluster._do(*call, "/away")
+        cluster._do(lost_file, *call, "/away")
+    with pytest.raises(OSError, match=r"device$"):
+        cluster._do(full_disk, *call, "/away")
+    with pytest.raises(ValueError, match=r"negative$"):
+        cluster._do(wrong_labels, *call, "/away")
 
 
 def test_workers_that_make_something_else_of_a_call_are_found_out(scheduler):

@@ -5,30 +5,58 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
-from fedjax_fair.engine.progress import kept_waiting
+from fedjax_fair.engine import workers
+from fedjax_fair.engine.progress import undisturbed
 
 BLOCKED = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
 
 
-def test_an_interrupt_waits_for_the_end_of_the_block():
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.05)  # until it is heard
+
+
+def test_an_interrupt_waits_for_the_end_of_the_work():
     done = []
 
-    def block():
-        with kept_waiting():
-            os.kill(os.getpid(), signal.SIGINT)
-            done.append("all of it")
+    def work():
+        interrupt()
+        done.append("all of it")
+        return 3
 
-    with pytest.raises(KeyboardInterrupt):
-        block()
+    assert undisturbed(work) == (3, True)
     assert done == ["all of it"]
+    assert undisturbed(lambda: 3) == (3, False)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-def test_processes_and_threads_of_the_block_hear_none():
+def test_the_third_interrupt_ends_work_that_hangs():
+    hanging = threading.Event()
+
+    def work():
+        for _ in range(3):
+            interrupt()
+        hanging.wait(20)
+
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt, match=r"^stopped$"):
+        undisturbed(work)
+    hanging.set()
+    assert time.monotonic() - start < 5
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_the_work_raises_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        undisturbed(lambda: 1 / 0)
+
+
+def test_processes_and_threads_of_the_work_hear_none():
     found = []
 
     def start():
@@ -36,10 +64,12 @@ def test_processes_and_threads_of_the_block_hear_none():
             subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, check=True).stdout
         )
 
-    with kept_waiting():
+    def work():
         thread = threading.Thread(target=start)
         thread.start()
-    thread.join()
+        thread.join()
+
+    undisturbed(work)
     start()
     assert found == ["True\n", "False\n"]
 
@@ -47,8 +77,37 @@ def test_processes_and_threads_of_the_block_hear_none():
 def test_a_process_that_ignores_interrupts_goes_on_ignoring_them():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with kept_waiting():
-            os.kill(os.getpid(), signal.SIGINT)
+        assert undisturbed(interrupt) == (None, False)
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def pieces_of(monkeypatch, start=lambda: None, work=lambda: None, close=lambda: None):
+    """Work among new workers, all of them made up."""
+
+    def started(count, ends):
+        ends.callback(close)
+        start()
+
+    monkeypatch.setattr(workers, "_started", started)
+    with workers.connected(2, None):
+        work()
+    return "all pieces"
+
+
+def test_an_interrupt_while_workers_start_says_stopped_as_one_between_pieces_does(monkeypatch):
+    with pytest.raises(KeyboardInterrupt, match=r"^stopped$"):
+        pieces_of(monkeypatch, start=interrupt)
+    with pytest.raises(KeyboardInterrupt, match=r"^stopped$"):
+        pieces_of(monkeypatch, work=interrupt)
+
+
+def test_an_interrupt_while_workers_close_takes_nothing_back(monkeypatch):
+    assert pieces_of(monkeypatch, close=interrupt) == "all pieces"
+
+    def fail():
+        raise KeyboardInterrupt("stopped; go on")
+
+    with pytest.raises(KeyboardInterrupt, match=r"^stopped; go on$"):
+        pieces_of(monkeypatch, work=fail, close=interrupt)

@@ -68,7 +68,7 @@ def read_table(source: Any, name: str, client: str) -> Any:
         try:
             made = _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path, client)
         except (OSError, EOFError, zlib.error, arrow.ArrowException) as error:
-            raise ValueError(f"{name} {path} cannot be read: {_first(error)}") from None
+            raise ValueError(f"{name} {path} cannot be read: {_first(error)}") from error
     made = made.drop_columns([column for column in made.column_names if INDEX.fullmatch(column)])
     if not made.num_rows:
         raise ValueError(f"{name} must have rows, got a table without any")

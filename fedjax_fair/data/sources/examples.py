@@ -174,5 +174,6 @@ def check_file(name: str, path: Any) -> Path:
     except TypeError:
         raise ValueError(f"{name} must be a path, got {type(path).__name__}") from None
     if not place.exists():
-        raise ValueError(f"{name} {place} cannot be read: there is no such file or folder")
+        lost = FileNotFoundError(str(place))
+        raise ValueError(f"{name} {place} cannot be read: there is no such file or folder") from lost
     return place

@@ -128,7 +128,7 @@ def _loaded(path: Path) -> dict[str, Any]:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             held = json.load(file)
     except (OSError, ValueError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read as JSON: {type(error).__name__}: {error}") from None
+        raise ValueError(f"{path} cannot be read as JSON: {type(error).__name__}: {error}") from error
     if not isinstance(held, dict) or not isinstance(held.get("users"), list):
         raise ValueError(f"{path} is not in LEAF's form: it must have users, num_samples and user_data")
     if not isinstance(held.get("user_data"), dict):

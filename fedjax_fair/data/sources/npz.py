@@ -124,7 +124,7 @@ def _arrays(place: Path, wanted: list[str]) -> dict[str, np.ndarray]:
         with np.load(place, allow_pickle=False) as archive:
             return {name: archive[name] for name in wanted if name in archive.files}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{place} cannot be read: {type(error).__name__}: {error}") from None
+        raise ValueError(f"{place} cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _part(arrays: Mapping[str, np.ndarray], names: Sequence[str], place: Path) -> Part:
