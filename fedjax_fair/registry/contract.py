@@ -36,9 +36,9 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     check_count("n_clients", n_clients, low=3)
     if not 3 <= check_count("cohort", cohort) <= n_clients:
         raise ValueError(f"cohort must be from 3 to the {n_clients} clients, got {cohort}")
-    key, weigh = jax.random.key(7), as_method(rule).aggregator.weigh
-    check_functions(as_method(rule).aggregator)
-    start = as_method(rule).aggregator.init(jnp.arange(1.0, n_clients + 1), key)
+    check_functions(mine := as_method(rule).aggregator)
+    key, weigh = jax.random.key(7), mine.weigh
+    start = mine.init(jnp.arange(1.0, n_clients + 1), key)
     reports = [_report(seed, n_clients, cohort) for seed in range(3)]
     absent = reports[0]._replace(active=reports[0].active.at[1].set(False))
 
@@ -47,8 +47,7 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     _require(pair, f"returns a pair, coefficients and state, got {type(answer).__name__}")
     coef, after = answer
     _require(np.shape(coef) == (cohort,), f"gives one coefficient a slot, [{cohort}], got {np.shape(coef)}")
-    old, new = _form(start), _form(after)
-    _require(old == new, f"keeps the form of its state: structure, shapes and dtypes, but {old} became {new}")
+    _same_form(start, after)
     content = reports[0]._replace(loss=jnp.zeros(cohort), train_loss=jnp.zeros(cohort))
     for name, report in (("everybody", reports[0]), ("an absent client", absent), ("losses of zero", content)):
         given, _ = weigh(start, report, key)
@@ -132,6 +131,11 @@ def _filled(report: Report, value: Any) -> Report:
     signals = {name: fill(getattr(report, name)) for name in ("loss", "train_loss", "train_loss_std", "accuracy")}
     gram = jnp.where(off[:, None] | off[None, :], value, report.gram)
     return report._replace(**signals, gram=gram, updates=jax.tree.map(fill, report.updates))
+
+
+def _same_form(before: Any, after: Any) -> None:
+    old, new = _form(before), _form(after)
+    _require(old == new, f"keeps the form of its state: structure, shapes and dtypes, but {old} became {new}")
 
 
 def _form(tree: Any) -> str:
