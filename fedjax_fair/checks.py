@@ -1,10 +1,11 @@
 """Eager checks of what a user passes: one sentence that names the argument, what it got and what it accepts."""
 
 import difflib
+import inspect
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -94,10 +95,26 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
     known = list(choices)
     if value in known:
         return value
-    folded = {choice.casefold(): choice for choice in known}
+    raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}{nearest(value, known)}")
+
+
+def nearest(value: Any, choices: Iterable[str]) -> str:
+    """The end of a sentence: which of ``choices`` was likely meant, or nothing where none is near."""
+    folded = {choice.casefold(): choice for choice in choices}
     near = difflib.get_close_matches(str(value).casefold(), folded, n=1)
-    hint = f"; did you mean {folded[near[0]]!r}?" if near else ""
-    raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}{hint}")
+    return f"; did you mean {folded[near[0]]!r}?" if near else ""
+
+
+def check_takes(name: str, function: Callable[..., Any], *arguments: str) -> None:
+    """Raise ValueError unless a function can be called with so many arguments by position."""
+    try:
+        takes = inspect.signature(function)
+    except ValueError:  # some that are not written in Python do not tell
+        return
+    try:
+        takes.bind(*arguments)
+    except TypeError as error:
+        raise ValueError(f"{name} must take ({', '.join(arguments)}), got {takes}") from error
 
 
 def lookup(name: str, key: str, table: Mapping[str, T]) -> T:

@@ -1,5 +1,7 @@
 """Which signals of the report a rule reads: found in the traced program, where nothing can be read in secret."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -7,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.extend.core import Jaxpr, Literal
 
+from fedjax_fair.checks import check_takes, nearest
 from fedjax_fair.types import (
     Aggregator,
     Context,
@@ -43,12 +46,17 @@ def reads(
       cohort: S to trace with; N by default.
       params: parameters (or their shapes) to trace with; two numbers by default.
 
+    Raises:
+      ValueError: ``init`` or ``weigh`` takes other arguments.
+      AttributeError: the rule reads a signal that there is none of; the sentence has the nearest.
+
     >>> import fedjax_fair as ff
     >>> reads(ff.fedmaba()), reads(ff.fedavg()), reads(ff.fedmgda_plus())
     (('loss',), ('n',), ('gram',))
     """
     method, slots = as_method(rule), n_clients if cohort is None else cohort
     params = jax.ShapeDtypeStruct((2,), jnp.float32) if params is None else params
+    check_functions(method.aggregator)
 
     def results(report: Report, params: Params) -> Any:
         sizes, key = jnp.ones((n_clients,)), jax.random.key(0)
@@ -63,10 +71,44 @@ def reads(
         )
 
     report = jax.eval_shape(lambda p: toy_report(slots, p, method.memory), params)
-    program = jax.make_jaxpr(results)(report, params)
+    with explained():
+        program = jax.make_jaxpr(results)(report, params)
     fields = jax.tree.unflatten(jax.tree.structure((report, params)), used_inputs(program.jaxpr))[0]
     used = {name for name, flags in zip(Report._fields, fields) if any(jax.tree.leaves(flags))}
     return tuple(name for name in Report._fields if name in used and name not in FREE)
+
+
+def check_functions(rule: Aggregator) -> None:
+    """Raise ValueError unless ``init`` and ``weigh`` of a rule take what they are given."""
+    check_takes("init", rule.init, "sizes", "key")
+    check_takes("weigh", rule.weigh, "state", "report", "key")
+
+
+ASKED = "a Python `if` cannot ask about what JAX traces, such as a signal or a swept setting: use jnp.where"
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """What is often wrong in a rule raises the same error as ever, which also says what to do.
+
+    Raises:
+      AttributeError: a signal that the report has not.
+      TracerBoolConversionError: a Python ``if`` about a tracer.
+    """
+    try:
+        yield
+    except AttributeError as error:
+        if not isinstance(error.obj, Report):
+            raise
+        known = ", ".join(Report._fields)
+        sentence = f"report has no signal {error.name!r}, only {known}{nearest(error.name, Report._fields)}"
+        # With the place in the rule, but without the attribute, for which Python would add a suggestion of its own.
+        raise AttributeError(sentence).with_traceback(error.__traceback__) from None
+    except jax.errors.TracerBoolConversionError as error:
+        if ASKED not in str(error):
+            first, _, rest = str(error).partition("\n")
+            error.args = (f"{first.rstrip('.')}; {ASKED}\n{rest}",)
+        raise
 
 
 def selects_by_rule(selector: Selector, rule: Aggregator, n_clients: int) -> bool:

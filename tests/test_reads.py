@@ -148,6 +148,15 @@ def test_a_wrapper_reads_what_it_and_its_inner_rule_read():
     assert ff.reads(clipped(ff.qfedavg(lipschitz=1.0))) == ("loss", "gram")
 
 
+def test_a_signal_that_there_is_none_of_is_told_the_nearest():
+    with pytest.raises(
+        AttributeError, match=r"^report has no signal 'losss', only ids, .*; did you mean 'loss'\?$"
+    ):
+        ff.reads(rule_that(lambda report: report.losss))
+    with pytest.raises(AttributeError, match=r"^'int' object has no attribute 'losss'"):
+        ff.reads(rule_that(lambda report: (3).losss))
+
+
 def test_a_selectors_feedback_counts():
     def observe(state, report):
         return state + report.train_loss.sum()

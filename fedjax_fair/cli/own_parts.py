@@ -183,13 +183,17 @@ def _checked(
     """The settings that were given, with those of ``ours`` that the function takes.
 
     Raises:
-      ValueError: one that the function does not take, or one that it needs and was not given.
+      ValueError: one that the function does not take, or one that it needs and was not given; or a word where the
+        default is a number.
     """
     known = {key: p for key, p in _settings(factory).items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
     for setting in settings:
         if not known:
             raise ValueError(f"{name} takes no settings, got {setting!r}")
         check_choice(f"setting of {name}", setting, [key for key in known if key not in later])
+        default, given = known[setting].default, settings[setting]
+        if isinstance(default, int | float) and not isinstance(default, bool) and isinstance(given, str):
+            raise ValueError(f"{setting} of {name} must be a number, got {given!r}")
     found = {key: value for key, value in ours.items() if key in known} | settings
     for key, parameter in known.items():
         if parameter.default is parameter.empty and key not in found and key not in later:

@@ -15,6 +15,7 @@ from fedjax_fair.data.host_store import HostStore
 from fedjax_fair.engine.near import largest_cohort
 from fedjax_fair.engine.room import in_words, room
 from fedjax_fair.local.sgd import LocalSGD
+from fedjax_fair.reads import check_functions
 from fedjax_fair.robustness.availability import PerClient
 from fedjax_fair.types import Aggregator, Client, Context, LossFn, Params, Selector, Trace
 
@@ -36,6 +37,7 @@ def check_types(data: Any, server_optimizer: Any, loss: Any, deploy: Any) -> Non
 def check_federation(selector: Selector, available: Any, n_clients: int, rule: Aggregator) -> None:
     """The selector, beside this rule, and the availability are made for so many clients."""
     check_cohort(selector, n_clients)
+    check_functions(rule)
     check_select(selector, n_clients, rule)
     check_available(available, n_clients)
 
@@ -98,12 +100,19 @@ def check_splits(evaluate: Sequence[str], data: FederatedData) -> tuple[str, ...
     return tuple(splits)
 
 
-def check_weights(result: Any, cohort: int, before: Any, name: str = "weigh") -> tuple[Array, Any]:
-    """What an aggregator's ``weigh``, or a method's ``revise``, must return: ``(coefficients f[S], state)``."""
+def check_weights(
+    result: Any, cohort: int, before: Any, name: str = "weigh", n_clients: int | None = None
+) -> tuple[Array, Any]:
+    """What an aggregator's ``weigh``, or a method's ``revise``, must return: ``(coefficients f[S], state)``.
+
+    ``n_clients``, where it is known, is for the sentence to a rule that returns as many.
+    """
     if not isinstance(result, tuple) or len(result) != 2 or jnp.shape(result[0]) != (cohort,):
         alone = "one array" if isinstance(result, Array) else type(result).__name__
         got = jnp.shape(result[0]) if isinstance(result, tuple) and result else alone
-        raise ValueError(f"{name} must return (coefficients [{cohort}], state), got {got}")
+        all_of_them = ", one for each of the federation: index with report.ids" if got == (n_clients,) else ""
+        wanted = f"(coefficients [{cohort}], state), one for each client of the cohort"
+        raise ValueError(f"{name} must return {wanted}, got {got}{all_of_them}")
     check_state(name, before, result[1])
     return result
 
@@ -188,20 +197,34 @@ def check_select(selector: Selector, n_clients: int, rule: Aggregator) -> None:
     check_state("select", *jax.eval_shape(first, jax.random.key(0)))
 
 
-def checking(aggregator: Aggregator, cohort: int) -> Aggregator:
+def checking(aggregator: Aggregator, cohort: int, n_clients: int) -> Aggregator:
     """The rule, which when it is traced is held to S coefficients, and to the form of its state."""
 
     def weigh(state: Any, report: Any, key: Any) -> tuple[Array, Any]:
-        return check_weights(aggregator.weigh(state, report, key), cohort, state)
+        return check_weights(aggregator.weigh(state, report, key), cohort, state, n_clients=n_clients)
 
     return aggregator._replace(weigh=weigh)
 
 
 def check_state(name: str, before: Any, after: Any) -> None:
-    """A state that is carried over the rounds keeps its structure and its shapes."""
+    """A state that is carried over the rounds keeps its structure, its shapes and its types."""
     old, new = _form(before), _form(after)
     if old != new:
         raise ValueError(f"{name} must return a state of the same form as init's, {old}, got {new}")
+    if not all(map(_keeps_type, jax.tree.leaves(before), jax.tree.leaves(after))):
+        old, new = _types(before), _types(after)
+        raise ValueError(f"{name} must return a state of the same types as init's, {old}, got {new}")
+
+
+def _keeps_type(old: Any, new: Any) -> bool:
+    """A Python number may become a shorter one of its kind; a loop and a checkpoint keep any other type."""
+    before, after = jnp.result_type(old), jnp.result_type(new)
+    weak = getattr(old, "weak_type", isinstance(old, bool | int | float | complex))
+    return before == after or (weak and before.kind == after.kind)
+
+
+def _types(tree: Any) -> str:
+    return str(jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", tree)).replace("'", "")
 
 
 def _form(tree: Any) -> str:

@@ -7,7 +7,7 @@ from fedjax_fair.aggregators.one_of import one_of
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.grid import Point, label
 from fedjax_fair.engine.made_alike import made_alike
-from fedjax_fair.reads import selects_by_rule
+from fedjax_fair.reads import explained, selects_by_rule
 from fedjax_fair.types import Aggregator, Method, Simulation, as_method
 
 Rule = Aggregator | Method
@@ -134,10 +134,11 @@ def _group(
     points = [usual | _numbers(variants, runs[i]) for i in members]
 
     def joined(which: Any, **numbers: Any) -> Simulation:
-        made = [
-            variant.make(**variant.fixed, **{name: numbers[f"{k}.{name}"] for name in variant.floats})
-            for k, variant in enumerate(variants)
-        ]
+        with explained():
+            made = [
+                variant.make(**variant.fixed, **{name: numbers[f"{k}.{name}"] for name in variant.floats})
+                for k, variant in enumerate(variants)
+            ]
         plain = [as_method(rule_of(each)).aggregator for each in made]
         rule = made[0] if len(made) == 1 else _replaced(made[0], one_of(plain, which))
         return build(rule, data, **fixed, **{name: numbers[name] for name in swept})

@@ -17,7 +17,7 @@ from fedjax_fair.engine.run import play
 from fedjax_fair.engine.signals import scored
 from fedjax_fair.numerics.model_size import is_small, is_tiny
 from fedjax_fair.numerics.xla_options import ONCE, SMALL, TINY, compiled
-from fedjax_fair.reads import used_inputs
+from fedjax_fair.reads import explained, used_inputs
 from fedjax_fair.types import Simulation
 
 Build = Callable[..., Simulation]
@@ -101,7 +101,8 @@ def _numbers(values: list[float], points: Any) -> Any:
 def check_data(build: Build, static: tuple, swept: tuple[str, ...]) -> None:
     """Raise ValueError where the data depend on a swept float: a program's points are played on the first's."""
     floats = dict.fromkeys(swept, 0.0)
-    program = jax.make_jaxpr(lambda mine: jax.tree.leaves(build(**dict(static), **mine).data))(floats)
+    with explained():
+        program = jax.make_jaxpr(lambda mine: jax.tree.leaves(build(**dict(static), **mine).data))(floats)
     for name, used in zip(sorted(floats), used_inputs(program.jaxpr)):
         if used:
             raise ValueError(

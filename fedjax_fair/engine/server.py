@@ -36,7 +36,9 @@ def signals_read(
 ) -> tuple[str, ...]:
     """What the rule, the server's optimiser and the selector read of the report; ValueError where data lack it, or
     the rule does not answer as it should."""
-    listening = method._replace(transform=server, aggregator=checking(method.aggregator, selector.cohort))
+    listening = method._replace(
+        transform=server, aggregator=checking(method.aggregator, selector.cohort, data.n_clients)
+    )
     read = reads(listening, selector, n_clients=data.n_clients, cohort=selector.cohort, params=shapes)
     if "accuracy" in read and not data.validation.rows.shape[0]:
         raise ValueError("accuracy is read, but the data has no validation split: give split a second share")

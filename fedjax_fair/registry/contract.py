@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_fair.checks import check_count
-from fedjax_fair.reads import reads
+from fedjax_fair.reads import check_functions, explained, reads
 from fedjax_fair.registry.plugins import said
 from fedjax_fair.types import Aggregator, Method, Report, as_method
 
@@ -18,7 +18,8 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
 
     The state keeps its form; coefficients are finite, also where all losses are 0, and 0 for inactive clients; the
     order of the slots, and what inactive slots hold, do not matter; jit, vmap and scan change nothing. Where all
-    losses are equal the order may matter, as it does to a rule that sorts them; then the line says so.
+    losses are equal the order may matter, as it does to a rule that sorts them; then the line says so. A rule is
+    tried with its settings as they are: a Python ``if`` about one of them fails in ``ff.sweep`` alone.
 
     Args:
       rule: an Aggregator or a Method.
@@ -26,7 +27,8 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
       cohort: S; N for a rule that needs everybody in every round.
 
     Returns:
-      A line: which signals it reads, whether its coefficients are a convex combination, and what happens to ties.
+      A line: which signals it reads, whether its coefficients are a convex combination or what they sum to, and
+      what happens to ties.
 
     Raises:
       ValueError: the first promise that it breaks.
@@ -34,8 +36,9 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     check_count("n_clients", n_clients, low=3)
     if not 3 <= check_count("cohort", cohort) <= n_clients:
         raise ValueError(f"cohort must be from 3 to the {n_clients} clients, got {cohort}")
-    key, weigh = jax.random.key(7), as_method(rule).aggregator.weigh
-    start = as_method(rule).aggregator.init(jnp.arange(1.0, n_clients + 1), key)
+    check_functions(mine := as_method(rule).aggregator)
+    key, weigh = jax.random.key(7), mine.weigh
+    start = mine.init(jnp.arange(1.0, n_clients + 1), key)
     reports = [_report(seed, n_clients, cohort) for seed in range(3)]
     absent = reports[0]._replace(active=reports[0].active.at[1].set(False))
 
@@ -44,7 +47,7 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     _require(pair, f"returns a pair, coefficients and state, got {type(answer).__name__}")
     coef, after = answer
     _require(np.shape(coef) == (cohort,), f"gives one coefficient a slot, [{cohort}], got {np.shape(coef)}")
-    _require(_form(after) == _form(start), "keeps the form of its state: structure, shapes and dtypes")
+    _same_form(start, after)
     content = reports[0]._replace(loss=jnp.zeros(cohort), train_loss=jnp.zeros(cohort))
     for name, report in (("everybody", reports[0]), ("an absent client", absent), ("losses of zero", content)):
         given, _ = weigh(start, report, key)
@@ -78,12 +81,18 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     last, scanned = _ran(in_a_scan, lambda: jax.lax.scan(lambda s, r: weigh(s, r, key)[::-1], start, stacked))
     _alike((scanned, last), (jnp.stack(rounds), state), in_a_scan)
 
-    weights = np.asarray(rounds)
-    convex = bool((weights >= 0).all() and np.allclose(weights.sum(1), 1, atol=1e-5))
-    low, high = weights.sum(1).min(), weights.sum(1).max()
-    kind = "are nonnegative and sum to 1" if convex else f"sum to {low:.3g} ... {high:.3g}"
     signals = ", ".join(reads(rule, n_clients=n_clients, cohort=cohort)) or "nothing"
-    return f"keeps its promises; reads {signals}; coefficients {kind}{ties}"
+    return f"keeps its promises; reads {signals}; coefficients {_sums(np.asarray(rounds))}{ties}"
+
+
+def _sums(weights: np.ndarray) -> str:
+    """What the coefficients f[rounds, S] sum to, and what that makes of the server's step."""
+    sums = weights.sum(1)
+    if np.allclose(sums, 1, atol=1e-5):
+        return "are nonnegative and sum to 1" if (weights >= 0).all() else "sum to 1"
+    low, high = f"{sums.min():.3g}", f"{sums.max():.3g}"
+    many = low if low == high else f"{low} ... {high}"
+    return f"sum to {many}, so the server steps {many} times as far as FedAvg"
 
 
 def _report(seed: int, n_clients: int, cohort: int) -> Report:
@@ -124,8 +133,13 @@ def _filled(report: Report, value: Any) -> Report:
     return report._replace(**signals, gram=gram, updates=jax.tree.map(fill, report.updates))
 
 
-def _form(tree: Any) -> Any:
-    return jax.tree.structure(tree), [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in jax.tree.leaves(tree)]
+def _same_form(before: Any, after: Any) -> None:
+    old, new = _form(before), _form(after)
+    _require(old == new, f"keeps the form of its state: structure, shapes and dtypes, but {old} became {new}")
+
+
+def _form(tree: Any) -> str:
+    return str(jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", tree)).replace("'", "")
 
 
 def _alike(got: Any, expected: Any, promise: str) -> None:
@@ -135,7 +149,8 @@ def _alike(got: Any, expected: Any, promise: str) -> None:
 
 def _ran(promise: str, call: Callable[[], Any]) -> Any:
     try:
-        return call()
+        with explained():
+            return call()
     except Exception as error:  # whatever a user's rule raises
         raise ValueError(f"rule must be one that {promise}, got {said(error)}") from error
 

@@ -149,6 +149,8 @@ def make_rule(
         check_choice(f"setting of {name}", setting, known)
         if isinstance(known[setting].default, bool) and not isinstance(given[setting], bool):
             raise ValueError(f"{setting} must be True or False, got {given[setting]!r}")
+        if isinstance(known[setting].default, int | float) and isinstance(given[setting], str):
+            raise ValueError(f"{factory.__name__}.{setting} must be a number, got {given[setting]!r}")
     if "lipschitz" in known and given.get("lipschitz") is None:
         given["lipschitz"] = (lambda r: 1 / learning_rate(r)) if callable(learning_rate) else 1 / learning_rate
     if isinstance(inner := given.get("aggregator"), str):

@@ -45,7 +45,8 @@ def is_own(name: str) -> bool:
 
 @contextlib.contextmanager
 def blamed(name: str, kind: str = "rule") -> Iterator[None]:
-    """What a rule of the user's own raises inside, as one sentence that says in which line of it.
+    """What a rule of the user's own raises inside, as one sentence that says in which line of it; and whose
+    functions they are that take or return something else than they should.
 
     Raises:
       ValueError: the rule raised what is likely a mistake in it; a stock rule's goes through as it is, and what a
@@ -53,7 +54,9 @@ def blamed(name: str, kind: str = "rule") -> Iterator[None]:
     """
     try:
         yield
-    except ValueError:
+    except ValueError as error:
+        if is_own(name) and kind == "rule" and str(error).startswith(("init must", "weigh must", "revise must")):
+            raise ValueError(f"rule {name}: {error}") from error
         raise
     except Exception as error:  # whatever a user's rule raises
         if not is_own(name):

@@ -1,7 +1,8 @@
 """The arguments of a comparison, checked and made regular: rules, grids, federations, what builds a simulation."""
 
+import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -119,6 +120,16 @@ def maker_of(build: Any, given: Any) -> Callable[[FederatedData], Callable[..., 
         return make
 
     return on
+
+
+@contextlib.contextmanager
+def named(rule: str) -> Iterator[None]:
+    """What is raised says for which of the rules."""
+    try:
+        yield
+    except Exception as error:  # whatever a rule or build of the user's raises
+        error.add_note(f"This is of rules[{rule!r}].")
+        raise
 
 
 def check_build(

@@ -24,6 +24,7 @@ from fedjax_fair.results.compare_arguments import (
     draw,
     grids_of,
     maker_of,
+    named,
     settings_of_build,
     settings_of_rule,
 )
@@ -110,12 +111,11 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
     else:
         of = alike(datas)
     judge = "validation" + "".join(split.partition("@")[1:])  # of personal models where these are quoted
-    made = {
-        rule: check_build(
-            rule, maker_of(build, given)(of.largest), of.largest, grids[rule], {split, judge} if tuned else {split}
-        )
-        for rule, given in rules.items()
-    }
+    splits = {split, judge} if tuned else {split}
+    made = {}
+    for rule, given in rules.items():
+        with named(rule):
+            made[rule] = check_build(rule, maker_of(build, given)(of.largest), of.largest, grids[rule], splits)
     who = check_clients(asked.clients, datas[0].n_clients)
     course = Course(
         asked.rounds,

@@ -157,11 +157,13 @@ def test_a_run_of_several_processes_that_cannot_be_is_refused_before_they_meet(f
     ("rule", "said"),
     [
         ("unknown", "rule mine.py:unknown fails in line 20: NameError: name 'jpn' is not defined"),
-        ("powered:power=abc", "rule mine.py:powered fails in line 7: TypeError: unsupported operand"),
-        ("unasked", "rule mine.py:unasked fails: TypeError: .* takes 2 positional arguments but 3 were given"),
+        ("powered:power=abc", "powered.power must be a number, got 'abc'"),
+        ("powered:power=()", "rule mine.py:powered fails in line 7: TypeError: unsupported operand"),
+        ("unasked", r"rule mine.py:unasked: weigh must take \(state, report, key\), got \(state, report\)"),
         (
             "mistyped",
-            "rule mine.py:mistyped fails in line 15: AttributeError: 'Report' object has no attribute 'los'",
+            "rule mine.py:mistyped fails in line 15: AttributeError: report has no signal 'los', only ids, n, .*; "
+            "did you mean 'loss'",
         ),
     ],
 )

@@ -368,6 +368,7 @@ WRONG = {
     ),
     "no such file of data": ("--data my.py:one", "data my.py cannot be read: there is no such file"),
     "a setting": ("--data own.py:federation:m=3", "setting of own.py:federation must be one of seed, n, got 'm'"),
+    "a word": ("--data own.py:federation:n=abc", "n of own.py:federation must be a number, got 'abc'"),
     "no federation": ("--data own.py:nothing", "data own.py:nothing must return a FederatedData, got dict"),
     "a mistake": ("--data own.py:raising", "data own.py:raising fails in line 22: AttributeError: 'int' object"),
     "no such model": ("--model own.py:Linnen", "model in own.py must be one of .*; did you mean 'Linen'"),

@@ -155,7 +155,15 @@ PARTS = {
         ),
         (
             ff.Aggregator(lambda sizes, key: (), lambda state, report, key: report.n),
-            "weigh must return (coefficients [5], state), got one array",
+            "weigh must return (coefficients [5], state), one for each client of the cohort, got one array",
+        ),
+        (
+            ff.Aggregator(lambda sizes, key: 0, lambda state, report, key: (report.n, state + report.n.sum())),
+            "weigh must return a state of the same types as init's, int32[], got float32[]",
+        ),
+        (
+            ff.Aggregator(lambda sizes: (), lambda state, report, key: (report.n, state)),
+            "init must take (sizes, key), got (sizes)",
         ),
     ],
     "trainer": [
@@ -185,6 +193,13 @@ def test_a_wrong_part_is_one_sentence(data, part, wrong, sentence):
     arguments = {"model": linear, "data": data, "aggregator": ff.fedavg(), "trainer": FULL} | {part: wrong}
     with refused(sentence):
         ff.simulation(**arguments)
+
+
+def test_coefficients_of_the_whole_federation_are_told_how_to_become_the_cohorts(data):
+    for_all = ff.Aggregator(lambda sizes, key: jnp.ones(sizes.shape), lambda state, report, key: (state, state))
+    arguments = {"model": linear, "data": data, "trainer": FULL, "selector": ff.uniform(2)}
+    with refused("cohort, got (5,), one for each of the federation: index with report.ids"):
+        ff.simulation(aggregator=for_all, **arguments)
 
 
 @pytest.mark.parametrize("ids", [[0, 1, 2, 3, 3], [7, 1, 2, 3, -1]])

@@ -80,7 +80,10 @@ def test_revised_coefficients_move_the_server_and_what_is_not_finite_stays_out(d
 @pytest.mark.parametrize(
     ("revise", "sentence"),
     [
-        (lambda state, coef, *_: coef, "revise must return (coefficients [3], state), got one array"),
+        (
+            lambda state, coef, *_: coef,
+            "revise must return (coefficients [3], state), one for each client of the cohort, got one array",
+        ),
         (lambda state, coef, *_: (coef, ()), "revise must return a state of the same form as init's"),
     ],
 )

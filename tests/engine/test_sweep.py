@@ -187,6 +187,23 @@ def test_what_cannot_be_swept_is_one_sentence(changes, message):
         play(**changes)
 
 
+@pytest.mark.parametrize("where", ["the factory", "weigh"])
+def test_a_python_if_about_a_swept_number_is_told_of_jnp_where(where):
+    def rule(power):
+        if where == "the factory":
+            return ff.fedavg("uniform" if power > 1 else "size")
+        return ff.Aggregator(
+            lambda sizes, key: (), lambda state, report, key: (report.n * (2 if power > 1 else 1), state)
+        )
+
+    def of(power):
+        trainer = ff.local_sgd(optax.sgd(0.1), steps=1, batch_size=4)
+        return ff.simulation(toy.linear, DATA, aggregator=rule(power), trainer=trainer)
+
+    with pytest.raises(jax.errors.TracerBoolConversionError, match=r"a swept setting: use jnp.where\n"):
+        ff.sweep(of, {"power": [0.5, 2.0]}, seeds=1, rounds=1)
+
+
 def test_build_must_return_a_simulation():
     with pytest.raises(ValueError, match=r"build must return an ff\.simulation"):
         ff.sweep(lambda: jnp.zeros(3), {})

@@ -30,7 +30,10 @@ BROKEN = {
         s,
     ),
     "gives one coefficient a slot": lambda s, r, k: (even(r)[:-1], s),
-    "keeps the form of its state": lambda s, r, k: (even(r), r.loss),
+    r"keeps the form of its state: structure, shapes and dtypes, but \(\) became float32\[5\]": lambda s, r, k: (
+        even(r),
+        r.loss,
+    ),
     "gives finite coefficients with everybody": lambda s, r, k: (even(r) / 0, s),
     "gives finite coefficients with an absent client": lambda s, r, k: (even(r) / r.active, s),
     "gives inactive clients a coefficient of 0": lambda s, r, k: ((1 + r.loss) / (1 + r.loss).sum(), s),
@@ -44,9 +47,29 @@ def test_a_rule_that_branches_in_python_is_told_so():
     """In every eager call it works."""
     branching = rule(lambda s, r, k: (even(r) * (2 if r.n.sum() > 0 else 1), s))
     with pytest.raises(
-        ValueError, match="rule must be one that is the same under jit, got TracerBoolConversionError"
+        ValueError,
+        match=r"rule must be one that is the same under jit, got TracerBoolConversionError.*use jnp.where$",
     ):
         ff.check_rule(branching)
+
+
+def test_a_number_that_becomes_another_kind_is_told_which():
+    """The engine refuses it too: tests/engine/test_engine_errors.py."""
+    adding = rule(lambda s, r, k: (even(r), s + r.loss.mean()), init=lambda sizes, key: 0)
+    with pytest.raises(ValueError, match=r"shapes and dtypes, but int32\[\] became float32\[\]"):
+        ff.check_rule(adding)
+
+
+def test_functions_that_take_other_arguments_are_told_which():
+    with pytest.raises(ValueError, match=r"^init must take \(sizes, key\), got \(sizes\)$"):
+        ff.check_rule(rule(lambda s, r, k: (even(r), s), init=lambda sizes: ()))
+    with pytest.raises(ValueError, match=r"^weigh must take \(state, report, key\), got \(s, r\)$"):
+        ff.check_rule(rule(lambda s, r: (even(r), s)))
+
+
+def test_what_the_coefficients_sum_to_is_said_and_what_it_makes_of_the_step():
+    twice = ff.check_rule(rule(lambda s, r, k: (2 * even(r), s)))
+    assert twice.endswith("; coefficients sum to 2, so the server steps 2 times as far as FedAvg")
 
 
 @pytest.mark.parametrize("promise", BROKEN)

@@ -230,6 +230,21 @@ def test_wrong_calls_say_what_is_wrong(change, sentence):
         ff.compare(**call)
 
 
+def test_what_a_rule_raises_says_which_of_the_rules_it_is():
+    rules = {"fedavg": ff.fedavg(), "mine": ff.Aggregator(lambda sizes, key: (), lambda s, report, key: report.los)}
+    with pytest.raises(AttributeError, match=r"report has no signal 'los', .*; did you mean 'loss'") as error:
+        ff.compare(rules, build, **SHORT)
+    assert error.value.__notes__[-1] == "This is of rules['mine']."
+
+
+def test_a_python_if_about_a_tuned_number_is_told_of_jnp_where():
+    def branching(power):
+        return ff.fedavg("uniform" if power > 1 else "size")
+
+    with pytest.raises(jax.errors.TracerBoolConversionError, match=r"a swept setting: use jnp.where\n"):
+        ff.compare({"mine": branching}, build, tune={"mine": {"power": [0.5, 2.0]}}, **SHORT)
+
+
 def test_a_criterion_needs_the_validation_split():
     def without(rule, data, lr=0.1):
         trainer = ff.local_sgd(optax.sgd(lr), epochs=1, batch_size=2)
