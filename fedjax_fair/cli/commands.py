@@ -75,7 +75,12 @@ def act(given: list[str], alone: bool = False) -> None:
         kept_anyway = isinstance(experiment, Reproduction)
         if kept is None and not kept_anyway:
             raise
-        again = "the same command" if kept is None else f"fedjax-fair {words[0]} --resume {shlex.quote(str(kept))}"
+        asked = [
+            ("--resume", kept),
+            *((f"--{by}", getattr(experiment, by, None)) for by in ("workers", "scheduler")),
+        ]
+        flags = shlex.join([str(word) for flag, value in asked if value is not None for word in (flag, value)])
+        again = "the same command" if kept is None else f"fedjax-fair {words[0]} {flags}"
         raise KeyboardInterrupt(f"{stop}; go on with: {again}") from None
 
 
