@@ -83,7 +83,7 @@ def in_lines(name: str, letters: int) -> str:
         for part in pieces:
             if lines[-1] and len(lines[-1] + part) > letters:
                 lines.append("")
-            lines[-1] += part
+            lines[-1] += part if lines[-1] else part.lstrip()
     return "\n".join(lines)
 
 

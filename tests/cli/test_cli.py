@@ -226,19 +226,24 @@ def test_a_setting_of_something_unused_is_remarked_on(tmp_path, capsys):
 def test_a_cpu_is_as_many_devices_as_it_is_asked_for_and_has_cores(command, tmp_path):
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
-    def call(devices: int) -> subprocess.CompletedProcess:
+    def words(devices: int) -> list[str]:
         flags = [*SMALL, "--seeds", "1", "--devices", str(devices), "--out", str(tmp_path / str(devices))]
-        words = [sys.executable, "-m", "fedjax_fair", *command, *flags]
+        return [*command, *flags]
+
+    def call(devices: int) -> subprocess.CompletedProcess:
         unsaid = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
         environment = unsaid | {"JAX_PLATFORMS": "cpu"}
-        return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+        afresh = [sys.executable, "-m", "fedjax_fair", *words(devices)]
+        return subprocess.run(afresh, env=environment, capture_output=True, text=True, check=False)
 
-    for devices in (1, cores):
-        done = call(devices)
-        assert done.returncode == 0, done.stderr
+    main(words(1))
+    done = call(cores)
+    assert done.returncode == 0, done.stderr
     one, other = (np.load(tmp_path / str(devices) / "history.npz") for devices in (1, cores))
     for name in one:
         np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-4, err_msg=name)
+    if command != ["run"]:
+        return
     refused = call(cores + 1)
     assert refused.returncode == 2
     assert f"devices must be from 1 to the {cores} that JAX sees, got {cores + 1}" in refused.stderr

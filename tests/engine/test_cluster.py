@@ -71,11 +71,11 @@ def kill_all_once_something_is_kept(folder, killed):
 
 
 def test_workers_that_are_killed_lose_nothing_and_a_second_call_reads_what_is_there(here, tmp_path):
-    """All of them at once, with what they held."""
+    """All that there are, here one, with what they held."""
     killed = []
     threading.Thread(target=kill_all_once_something_is_kept, args=(tmp_path, killed), daemon=True).start()
-    far = contest(workers=2, checkpoint=tmp_path, every=10)
-    assert len(killed) == 2
+    far = contest(workers=1, checkpoint=tmp_path, every=10)
+    assert len(killed) == 1
     chex.assert_trees_all_equal(here.runs, far.runs)
     chex.assert_trees_all_equal(here.references, far.references)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/[0-9]*")}

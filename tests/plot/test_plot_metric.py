@@ -25,9 +25,9 @@ ERRORS = scored([[9.0, 8.0, 7.0], [1.0, 6.0, 2.0]], metric=ERROR)
 
 def named(drawn):
     ax = drawn[0] if isinstance(drawn, tuple) else drawn
-    if ax.get_legend() is None:
-        return [text.get_text() for text in ax.get_yticklabels()]
-    labels = [text.get_text().split(": 0.")[0] for text in ax.get_legend().get_texts()]
+    texts = ax.get_yticklabels() if ax.get_legend() is None else ax.get_legend().get_texts()
+    lines = [" ".join(text.get_text().split()) for text in texts]  # long ones are wrapped
+    labels = [line.split(": 0.")[0] for line in lines]
     return [label for label in labels if label != "equality"]
 
 
