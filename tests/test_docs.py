@@ -76,7 +76,7 @@ def test_a_page_names_nothing_that_is_not_there(page):
             assert hasattr(thing, member), f"{name}.{member}"
 
 
-GUIDE = ("start", "large", "own_rule", "sweeps", "faults", "runs", "results")
+GUIDE = ("start", "compare", "large", "own_rule", "sweeps", "faults", "runs", "results")
 
 
 @pytest.mark.parametrize("page", GUIDE)
