@@ -52,24 +52,34 @@ def weights(rule, *args, state=None, **signals):
     return np.asarray(rule.weigh(rule.init(now.n) if state is None else state, now, KEY)[0])
 
 
+@jax.jit  # cases of one shape compile once
+def of_fedmdfg(theta, state, now):
+    return ff.fedmdfg(theta).weigh(state, now, KEY)
+
+
 def test_fedmdfgs_direction():
     """The step along the common direction; a loss that exceeds what is usual forces the guidance."""
     for case in golden("fedmdfg")["cases"]:
         g, loss = np.array(case["gradients"]), np.array(case["losses"])
-        rule = ff.fedmdfg(case["theta_degrees"])
-        state = rule.init(jnp.ones(len(loss)))
+        state = ff.fedmdfg().init(jnp.ones(len(loss)))
         if case["force_active"]:  # one loss above its usual, all others below
             usual = loss + np.where(np.arange(len(loss)) == 0, -1e-3, 1e-3)
             state = state._replace(usual=jnp.asarray(usual), times=state.times + 1)
-        coef, after = rule.weigh(state, report(loss, -g), KEY)
+        coef, after = of_fedmdfg(case["theta_degrees"], state, report(loss, -g))
         assert relative(coef @ g, case["step"]) < 1e-9
         assert bool(after.guided) == bool(case["guidance_active"])
+
+
+@jax.jit
+def of_fairmoo(prefer, now):
+    rule = ff.fairmoo(prefer, lr=1.0)
+    return rule.weigh(rule.init(now.n), now, KEY)[0]
 
 
 def test_fairmoos_direction():
     for case in golden("fairmoo")["cases"]["directions"]:
         g = np.array(case["gradients"])
-        coef = weights(ff.fairmoo(case["prefer"], lr=1.0), case["losses"], -g)
+        coef = np.asarray(of_fairmoo(case["prefer"], report(case["losses"], -g)))
         assert relative(coef @ g, case["d_exact"]) < 1e-7
 
 

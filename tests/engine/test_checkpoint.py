@@ -226,7 +226,7 @@ def test_a_run_killed_at_random_moments_ends_the_same(tmp_path):
     environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     subprocess.run(command(tmp_path / "whole", rounds), env=environment, check=True, capture_output=True)
     killed, lives = 0, []
-    while killed < 4:
+    while killed < 3:
         process = subprocess.Popen(command(tmp_path / "cut", rounds), env=environment, stderr=subprocess.DEVNULL)
         kept = newest(tmp_path / "cut")
         while process.poll() is None and newest(tmp_path / "cut") == kept:  # let every life get somewhere
@@ -238,7 +238,7 @@ def test_a_run_killed_at_random_moments_ends_the_same(tmp_path):
         process.wait()
         killed += 1
         lives.append(newest(tmp_path / "cut"))
-    assert killed == 4, f"only {killed} kills, at {lives}"
+    assert killed == 3, f"only {killed} kills, at {lives}"
     assert lives == sorted(lives)
     assert lives[0] < lives[-1] < rounds
     subprocess.run(command(tmp_path / "cut", rounds), env=environment, check=True, capture_output=True)
