@@ -84,6 +84,15 @@ def check_functions(rule: Aggregator) -> None:
     check_takes("weigh", rule.weigh, "state", "report", "key")
 
 
+def types_of(tree: Any) -> str:
+    """The types and shapes of a tree's leaves, in a sentence.
+
+    >>> types_of({"mean": jnp.zeros(3), "round": 0})
+    '{mean: float32[3], round: int32[]}'
+    """
+    return str(jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", tree)).replace("'", "")
+
+
 ASKED = "a Python `if` cannot ask about what JAX traces, such as a signal or a swept setting: use jnp.where"
 
 

@@ -15,7 +15,7 @@ from fedjax_fair.data.host_store import HostStore
 from fedjax_fair.engine.near import largest_cohort
 from fedjax_fair.engine.room import in_words, room
 from fedjax_fair.local.sgd import LocalSGD
-from fedjax_fair.reads import check_functions
+from fedjax_fair.reads import check_functions, types_of
 from fedjax_fair.robustness.availability import PerClient
 from fedjax_fair.types import Aggregator, Client, Context, LossFn, Params, Selector, Trace
 
@@ -212,7 +212,7 @@ def check_state(name: str, before: Any, after: Any) -> None:
     if old != new:
         raise ValueError(f"{name} must return a state of the same form as init's, {old}, got {new}")
     if not all(map(_keeps_type, jax.tree.leaves(before), jax.tree.leaves(after))):
-        old, new = _types(before), _types(after)
+        old, new = types_of(before), types_of(after)
         raise ValueError(f"{name} must return a state of the same types as init's, {old}, got {new}")
 
 
@@ -221,10 +221,6 @@ def _keeps_type(old: Any, new: Any) -> bool:
     before, after = jnp.result_type(old), jnp.result_type(new)
     weak = getattr(old, "weak_type", isinstance(old, bool | int | float | complex))
     return before == after or (weak and before.kind == after.kind)
-
-
-def _types(tree: Any) -> str:
-    return str(jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", tree)).replace("'", "")
 
 
 def _form(tree: Any) -> str:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_fair.checks import check_count
-from fedjax_fair.reads import check_functions, explained, reads
+from fedjax_fair.reads import check_functions, explained, reads, types_of
 from fedjax_fair.registry.plugins import said
 from fedjax_fair.types import Aggregator, Method, Report, as_method
 
@@ -134,12 +134,8 @@ def _filled(report: Report, value: Any) -> Report:
 
 
 def _same_form(before: Any, after: Any) -> None:
-    old, new = _form(before), _form(after)
+    old, new = types_of(before), types_of(after)
     _require(old == new, f"keeps the form of its state: structure, shapes and dtypes, but {old} became {new}")
-
-
-def _form(tree: Any) -> str:
-    return str(jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", tree)).replace("'", "")
 
 
 def _alike(got: Any, expected: Any, promise: str) -> None:
