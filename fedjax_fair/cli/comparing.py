@@ -156,6 +156,11 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
     """Play all rules, write what they leave, print the table."""
     experiment: Any = contest.ground.experiment
     notes = notes_of(contest.ground, contest.cohort)
+    if rates_alone := [rule for rule, grid in contest.tune.items() if [*grid] == ["lr"] and ":" in rule]:
+        notes.print(
+            f"--tune tries learning rates alone of {', '.join(rates_alone)}: settings of your own rule are tuned "
+            "in Python, by tune="
+        )
     found = compare(
         contest.rules,
         contest.build,

@@ -1,7 +1,7 @@
 """Who is heard: coefficients over the rounds, and how often clients are selected."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,9 +40,14 @@ def coefficients(
 
 @paper()
 def coefficients_by_rule(
-    histories: Mapping[str, History], n_clients: int | None = None, bins: int = 50, columns: int = 3
+    histories: Mapping[str, History | list[History]],
+    n_clients: int | None = None,
+    bins: int = 50,
+    columns: int = 3,
 ) -> "list[Axes]":
     r"""Heat maps of many rules side by side with one scale, for ``{name: history}``; one Axes a rule.
+
+    Of a list of histories, as a comparison's ``runs`` hold, the first is drawn: others may be of other clients.
 
     A coefficient is drawn as a multiple of its round's mean size, :math:`c_k / \operatorname{mean}_j |c_j|`, which
     is 1 for an equal share whatever the rule's own step. The scale is logarithmic, from a quarter to four times;
@@ -53,15 +58,15 @@ def coefficients_by_rule(
     """
     from matplotlib.colors import LogNorm
 
-    named(histories)
-    across, rows = min(check_count("columns", columns), len(histories)), -(-len(histories) // columns)
-    most = max(_count(history, n_clients) for history in histories.values())
+    firsts = {name: _first(name, given) for name, given in named(histories).items()}
+    across, rows = min(check_count("columns", columns), len(firsts)), -(-len(firsts) // columns)
+    most = max(_count(history, n_clients) for history in firsts.values())
     figure = new_figure(2.2 * across + 0.7, max(1.5, 0.13 * min(most, NAMED)) * rows + 0.4)
     grid = figure.subplots(rows, across, sharex=True, sharey=True, squeeze=False)
-    drawn = list(grid.flat)[: len(histories)]
-    for ax in list(grid.flat)[len(histories) :]:
+    drawn = list(grid.flat)[: len(firsts)]
+    for ax in list(grid.flat)[len(firsts) :]:
         ax.remove()
-    for ax, (name, history) in zip(drawn, histories.items()):
+    for ax, (name, history) in zip(drawn, firsts.items()):
         clients = _count(history, n_clients)
         size = np.abs(history.coef).sum(1, keepdims=True) / np.maximum(history.active.sum(1, keepdims=True), 1)
         multiple = np.divide(history.coef, size, out=np.zeros(history.coef.shape), where=size > 0)
@@ -77,6 +82,13 @@ def coefficients_by_rule(
     figure.supxlabel("Round", fontsize=8)
     figure.supylabel("Client", fontsize=8)
     return drawn
+
+
+def _first(name: str, given: Any) -> History:
+    first = given[0] if isinstance(given, list) and given else given
+    if not isinstance(first, History):
+        raise ValueError(f"{name!r} must be a History, or a list with one per seed, got {type(given).__name__}")
+    return first
 
 
 def _name_clients(ax: "Axes", history: History, clients: int) -> None:

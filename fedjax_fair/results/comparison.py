@@ -12,7 +12,7 @@ from fedjax_fair.engine.history import History, judged
 from fedjax_fair.engine.outcome import of_clients, one_metric, outcome, remark
 from fedjax_fair.metrics.kind import ACCURACY, Metric
 from fedjax_fair.metrics.significance import holm, paired
-from fedjax_fair.results.differences import MEASURES, Compared, Differences, columns
+from fedjax_fair.results.differences import MEASURES, PAIRED, Compared, Differences, columns
 from fedjax_fair.results.digits import digits_of, spread
 from fedjax_fair.results.flags import budgets, flags
 from fedjax_fair.results.latex import latex
@@ -206,7 +206,9 @@ class Comparison(NamedTuple):
         return plain | {"notes": [*self.legend(), *warned], "flags": warned}
 
     def to_latex(self) -> str:
-        r"""A ``tabular`` (package booktabs): per rule mean ± std of every measure, ``^*`` where Holm's p < .05."""
+        r"""A ``tabular`` (package booktabs): per rule mean ± std of every measure, ``^*`` where Holm's p < .05.
+
+        ``differences().to_latex()`` has the paired differences with their intervals."""
         differences = self.differences() if len(self.examples) > 1 else {}
         stars = {rule: {m for m, c in of.items() if c.holm < 0.05} for rule, of in differences.items()}
         cells, heads = {}, columns(self.metric)
@@ -216,6 +218,13 @@ class Comparison(NamedTuple):
             cells[rule] += [(spread(of["better_off"], 0), False)] if self.references else []
         titles = [*heads.values(), *(["better off %"] if self.references else [])]
         return latex(titles, cells, rule_before=next(iter(self.references), None))
+
+
+def tabulars(of: Comparison) -> str:
+    """The LaTeX of both tables."""
+    several = len(of.examples) > 1 and len(of.runs) > 1
+    notes = "".join(f"% {sentence}\n" for sentence in of.legend())
+    return notes + of.to_latex() + (f"\n% {PAIRED}\n{of.differences().to_latex()}" if several else "")
 
 
 def measured(

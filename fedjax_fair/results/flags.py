@@ -103,8 +103,8 @@ def without_value(of: "Comparison") -> list[str]:
 
 def left_out(of: "Comparison") -> list[str]:
     """Selected clients whose update was not used."""
-    lost = {rule: sum(int((~h.active).sum()) for h in histories) for rule, histories in of.runs.items()}
-    named = [f"{rule} {count}" for rule, count in lost.items() if count]
+    lost = {rule: np.concatenate([~h.active.ravel() for h in histories]) for rule, histories in of.runs.items()}
+    named = [f"{rule} {where.sum()} of {where.size}" for rule, where in lost.items() if where.any()]
     return [f"updates left out, absent or not finite: {', '.join(named)}"] if named else []
 
 
@@ -153,7 +153,7 @@ def edges(of: "Comparison") -> list[str]:
         for name, value in point.items():
             tried = of.grids[rule][name]
             numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in tried)
-            if numbers and len(tried) > 2 and value in (min(tried), max(tried)):
+            if numbers and len(tried) > 1 and value in (min(tried), max(tried)):
                 found.append(f"{rule} {name}={value:g}")
                 rates.append(name == "lr")
     how = ["around another rate (--lr X)"] * any(rates) + ["with a value given (RULE:SETTING=X)"] * (not all(rates))

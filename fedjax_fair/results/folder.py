@@ -18,7 +18,7 @@ from fedjax_fair.engine.files import to_json, write_atomically
 from fedjax_fair.engine.history import judged
 from fedjax_fair.engine.outcome import identical, of_clients, one_metric, outcome
 from fedjax_fair.metrics.kind import ACCURACY
-from fedjax_fair.results.comparison import Comparison
+from fedjax_fair.results.comparison import Comparison, tabulars
 from fedjax_fair.results.table import Runs, summarize
 
 
@@ -69,7 +69,7 @@ def write(
     """Write ``summary.json``, ``summary.csv`` and ``history.npz`` for the rules that have finished so far.
 
     The summaries judge by ``clients``, bool[N]; the history holds all. A comparison's measures and differences are
-    in the summary, and its tables in ``comparison.txt``.
+    in the summary, and its tables in ``comparison.txt`` and ``comparison.tex``.
     """
     summaries = {rule: summarize(histories, clients) for rule, histories in runs.items()}
     rules = {
@@ -87,6 +87,7 @@ def write(
     if comparison is not None:
         found["comparison"] = comparison.to_json()
         write_atomically(folder / "comparison.txt", comparison.table() + "\n")
+        write_atomically(folder / "comparison.tex", tabulars(comparison))
     write_atomically(folder / "summary.json", to_json(found))
 
     keys = _of_all(dict.fromkeys(measures) for measures in summaries.values())

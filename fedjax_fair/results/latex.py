@@ -4,12 +4,29 @@ import re
 from collections.abc import Mapping, Sequence
 
 
-def latex(titles: Sequence[str], rows: Mapping[str, Sequence[tuple[str, bool]]], rule_before: str | None) -> str:
+def latex(
+    titles: Sequence[str],
+    rows: Mapping[str, Sequence[tuple[str, bool]]],
+    rule_before: str | None = None,
+    corner: str = "rule",
+) -> str:
     """A ``tabular``: per row its name and cells, each a text and whether it gets a star; a line before one row."""
     heads = " & ".join(title.replace("%", r"\%").replace("²", "$^2$") for title in titles)
-    lines = [r"\begin{tabular}{l" + "r" * len(titles) + "}", r"\toprule", rf"rule & {heads} \\", r"\midrule"]
+    lines = [
+        r"\begin{tabular}{l" + "r" * len(titles) + "}",
+        r"\toprule",
+        rf"{_escaped(corner)} & {heads} \\",
+        r"\midrule",
+    ]
     for name, cells in rows.items():
         lines += [r"\midrule"] if name == rule_before else []
-        shown = [f"${text}{'^{*}' if star else ''}$".replace("±", r" \pm ") for text, star in cells]
-        lines.append(" & ".join([re.sub(r"([_%&#$])", r"\\\1", name), *shown]) + r" \\")
+        lines.append(" & ".join([_escaped(name), *(_number(*cell) for cell in cells)]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _escaped(name: str) -> str:
+    return re.sub(r"([_%&#$])", r"\\\1", name)
+
+
+def _number(text: str, star: bool) -> str:
+    return "--" if text == "–" else f"${text}{'^{*}' if star else ''}$".replace("±", r" \pm ")

@@ -28,7 +28,7 @@ def save(
     """Write the folder of results that the command line writes; ``fedjax-fair report FOLDER`` makes its page.
 
     It has ``summary.json`` and ``summary.csv``, ``history.npz`` (every client at every evaluation), ``config.toml``
-    with ``settings``, and of a comparison ``comparison.txt``.
+    with ``settings``, and of a comparison ``comparison.txt`` and ``comparison.tex``.
 
     Args:
       folder: where; it is made.

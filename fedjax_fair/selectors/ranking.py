@@ -36,6 +36,20 @@ def _lucky(values: Array, least: Array, m: int, key: Key) -> Array:
     return among[jnp.lexsort((tiebreak[among], values[among]))[::-1]].astype(jnp.int32)
 
 
+def any_of(chosen: Array, m: int, key: Key, otherwise: Callable[[Key], Array]) -> Array:
+    """m different places of those ``chosen``, every set of m equally likely, found without a look at all of them.
+
+    ``otherwise(key)``, as even-handed, where 8 m draws with replacement do not hit on m: few are chosen.
+    """
+    here, there = jax.random.split(key)
+    drawn = jax.random.randint(here, (8 * m,), 0, chosen.shape[0])
+    order = jnp.argsort(drawn, stable=True)
+    again = jnp.zeros(8 * m, bool).at[order[1:]].set(drawn[order[1:]] == drawn[order[:-1]])
+    hit = chosen[drawn] & ~again
+    first = drawn[jnp.argsort(~hit, stable=True)[:m]]
+    return jax.lax.cond(hit.sum() >= m, lambda: first, lambda: otherwise(there))
+
+
 def shortcut(holds: Array, short: Callable[[], T], long: Callable[[], T], clients: int) -> T:
     """``short()`` where it ``holds``, else ``long()``, right in any case: a branch pays for many clients only."""
     return jax.lax.cond(holds, short, long) if clients >= MANY else long()

@@ -6,8 +6,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.checks import check_count, check_range
+from fedjax_fair.numerics.largest import MANY
 from fedjax_fair.numerics.solvers import masked_mean, scatter
-from fedjax_fair.selectors.ranking import shortcut, top
+from fedjax_fair.selectors.ranking import any_of, shortcut, top
 from fedjax_fair.types import Context, Key, Report, Selector
 
 FAR = 40.0  # nats: beyond e^40 the bonus is all that counts of an index, and is compared by its logarithm
@@ -79,19 +80,15 @@ def ucb_cs(m: int, gamma: Array | float = 0.7, literal_alg1: bool = False) -> Se
         far = jnp.isfinite(state.log_count) & (log > FAR)
         return jnp.where(far, jnp.log(2 * state.share) + log, near)
 
-    def ranked_unless_new(state: UCBState) -> Array:
-        """While there are m clients who have never taken part, those alone: the others' indices do not count."""
-        new = ~jnp.isfinite(state.log_count)
-        alone = jnp.where(new, jnp.inf, jnp.zeros_like(state.mean))
-        return shortcut(jnp.sum(new) >= m, lambda: alone, lambda: ranked(state), new.size)
-
     def select(state: UCBState, key: Key, context: Context) -> tuple[Array, UCBState]:
         del context
-        index = state.listed if literal_alg1 else ranked_unless_new(state)
-        ids = top(index, m, key)
-        return ids, state._replace(
-            listed=jnp.where(jnp.isinf(index), index, index * gamma)
-        ) if literal_alg1 else state
+        if literal_alg1:
+            listed = jnp.where(jnp.isinf(state.listed), state.listed, state.listed * gamma)
+            return top(state.listed, m, key), state._replace(listed=listed)
+        if state.mean.size < MANY:
+            return top(ranked(state), m, key), state
+        new = ~jnp.isfinite(state.log_count)  # as long as most are, there is no need to rank anybody
+        return any_of(new, m, key, lambda key: top(ranked(state), m, key)), state
 
     def observe(state: UCBState, report: Report) -> UCBState:
         ids, seen, log_gamma = report.ids, report.active, jnp.log(jnp.asarray(gamma, state.mean.dtype))

@@ -56,6 +56,7 @@ def test_the_folder_holds_settings_summaries_every_client_and_plots(compared):
         "summary.json",
         "summary.csv",
         "history.npz",
+        "comparison.tex",
         "comparison.txt",
         "lorenz.png",
         "histogram.png",

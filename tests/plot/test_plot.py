@@ -297,8 +297,10 @@ def test_rules_side_by_side_share_one_scale_of_multiples_of_the_rounds_mean():
     assert {ax.images[0].get_clim() for ax in drawn} == {(0.25, 4)}
     assert len(drawn[0].figure.axes) == 3  # two maps and one colour bar
     nobody = even._replace(active=np.zeros((3, 2), bool), coef=np.zeros((3, 2)))
-    (ax,) = plot.coefficients_by_rule({"nobody": nobody}, 3)
+    (ax,) = plot.coefficients_by_rule({"nobody": [nobody, even]}, 3)  # of several seeds the first
     assert np.isnan(np.ma.filled(ax.images[0].get_array().astype(float), np.nan)).all()
+    with pytest.raises(ValueError, match="'even' must be a History, or a list with one per seed, got ndarray"):
+        plot.coefficients_by_rule({"even": even.coef}, 3)
 
 
 def test_the_heat_maps_call_few_clients_by_their_names():

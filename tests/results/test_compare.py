@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fedjax_fair as ff
 from fedjax_fair import registry
+from fedjax_fair.engine.joining import group, runs_of
 from fedjax_fair.metrics.significance import holm, paired
 from fedjax_fair.results.comparison import measured
 
@@ -60,19 +61,23 @@ def test_every_result_is_that_of_the_rules_own_run(found, rule):
 
 
 def test_rules_that_share_a_program_end_where_each_ends_alone():
-    """Every rule of the registry, on clients whose sizes differ from seed to seed, up to XLA's rounding."""
-    rules = {name: registry.make_rule(name, {}, learning_rate=0.1) for name in registry.AGGREGATORS}
+    """On clients whose sizes differ from seed to seed, up to XLA's rounding."""
     datas = [toy.federation(seed=0), toy.federation((4, 5, 4, 6, 7), seed=1)]
 
     def everybody(rule, data):
         trainer = ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=2)
         return ff.simulation(toy.linear, data, aggregator=rule, trainer=trainer)
 
+    rules = {name: registry.make_rule(name, {}, learning_rate=0.1) for name in registry.AGGREGATORS}
+    runs = runs_of(rules, {name: [{}] for name in rules}, {name: set() for name in rules}, set())
+    programs = [[runs[i].variant.rule for i in found.runs] for found in group(runs, everybody, datas[1], {})]
+    shared = {name: rules[name] for program in programs for name in program if len(program) > 1}
+    assert len(shared) > 15
     run = {"rounds": 3, "eval_every": 3}
     got = ff.compare(
-        rules, everybody, federation=datas.__getitem__, replicates=2, side_by_side=1, references=False, **run
+        shared, everybody, federation=datas.__getitem__, replicates=2, side_by_side=1, references=False, **run
     )
-    for i, (name, rule) in enumerate(rules.items()):
+    for i, (name, rule) in enumerate(shared.items()):
         seed = i % 2
         _, alone = ff.run(everybody(rule, datas[seed]), seed, 3, eval_every=3)
         assert_allclose(got.runs[name][seed].coef, alone.coef, rtol=1e-5, atol=1e-6, err_msg=name)
@@ -177,6 +182,9 @@ def test_a_data_frame_and_latex(found):
     assert len(frame) == 15
     assert found.to_latex().count(r"\\") == 6
     assert r"\midrule" + "\nlocal" in found.to_latex()
+    paired = found.differences().to_latex().splitlines()
+    assert paired[2] == r"minus fedavg & accuracy \% & worst 10\% & variance & Gini \\"
+    assert paired[4] == "no-op & " + "$+0.0 [+0.0, +0.0]$ & " * 3 + r"$+.000 [+.000, +.000]$ \\"
 
 
 def test_an_interrupted_comparison_goes_on(tmp_path, found):

@@ -62,7 +62,7 @@ CASES = {
         r"still improving over the last 3.*: b \(\+20 points\). Train",
     ),
     "few examples": ({"a": plain()}, {"examples": 9}, "6 of 6 clients have fewer than 10 test examples"),
-    "left out": ({"a": plain(), "b": [history(active=False)] * 2}, {}, "updates left out, .*: b 18"),
+    "left out": ({"a": plain(), "b": [history(active=False)] * 2}, {}, "updates left out, .*: b 18 of 18"),
     "longer": (
         {"a": plain(), "b": [history(coef=0.5)] * 2},
         {},
@@ -81,6 +81,11 @@ CASES = {
         {"a": plain()},
         {**TUNED, "settings": {"a": {"lr": 1.0}}, "grids": {"a": {"lr": [0.1, 0.5, 1.0]}}},
         r"edge of its grid: a lr=1\. Better .* run again around another rate \(--lr X\); in Python",
+    ),
+    "edge of two": (
+        {"a": plain()},
+        {**TUNED, "grids": {"a": {"q": [0.1, 1.0]}}},
+        r"edge of its grid: a q=1\. Better",
     ),
     "longer, tuned": (
         {"a": [history(coef=0.5)]},
