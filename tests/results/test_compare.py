@@ -183,7 +183,7 @@ def test_a_data_frame_and_latex(found):
     assert found.to_latex().count(r"\\") == 6
     assert r"\midrule" + "\nlocal" in found.to_latex()
     paired = found.differences().to_latex().splitlines()
-    assert paired[2] == r"minus fedavg & accuracy \% & worst 10\% & variance & Gini \\"
+    assert paired[2] == r"minus fedavg & acc \% & worst 10\% & var \%$^2$ & Gini \\"
     assert paired[4] == "no-op & " + "$+0.0 [+0.0, +0.0]$ & " * 3 + r"$+.000 [+.000, +.000]$ \\"
 
 
