@@ -28,9 +28,8 @@ def fedeba(tau: Array | float = 1.0, prior: Literal["uniform", "size"] = "unifor
     Raises:
       ValueError: ``tau`` is not above 0, another prior.
 
-    Differs from the paper in: these are FedEBA's aggregation weights alone. The alignment of FedEBA+ (local
-    steps towards a fair gradient that the server sends when the losses' angle to the all-ones vector exceeds a
-    threshold) is not built: it takes a second exchange in every round.
+    Differs from the paper in: these are FedEBA's aggregation weights alone. ``fedeba_plus`` has the alignment of
+    FedEBA+ besides: local steps towards a fair gradient that the server sends where losses lie far apart.
 
     Source: Wang et al., FedEBA+: Towards Fair and Effective Federated Learning via Entropy-Based Model, 2023.
     """

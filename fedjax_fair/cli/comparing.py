@@ -31,6 +31,9 @@ from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.folder import write, write_plots
 from fedjax_fair.types import Simulation
 
+UNEVEN = 1.2
+"""Times the smallest client's examples that the largest has, from where weights by size are worth a word."""
+
 
 class Contest(NamedTuple):
     """A comparison ready to run: the arguments of ``ff.compare``."""
@@ -42,6 +45,8 @@ class Contest(NamedTuple):
     build: Callable[..., Simulation]
     federation: Callable[[int], FederatedData] | FederatedData
     tune: dict[str, dict[str, list[Any]]]
+    remarks: list[str]
+    """What to know before it begins."""
 
 
 def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
@@ -90,7 +95,37 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
         with blamed(entry.rule):
             build(makers[text](), ground.data)
     tune = {text: grid_of(first, entry) for text, entry in entries.items()} if experiment.tune else {}
-    return Contest(ground, cohort_of(first, ground.data), makers, build, ground.data if fixed else federation, tune)
+    on = ground.data if fixed else federation
+    remarks = [*on_weights(first, entries, ground.data.sizes), *on_own_rules(tune)]
+    return Contest(ground, cohort_of(first, ground.data), makers, build, on, tune, remarks)
+
+
+def on_weights(experiment: Any, entries: dict[str, Entry], sizes: np.ndarray) -> list[str]:
+    """A remark where the baseline is FedAvg by size, sizes differ, and FedAvg of equal weights is no row."""
+    weightings = {
+        name: (parts.settings_of_factory(experiment, "fedavg") | entry.settings).get("weighting", "size")
+        for name, entry in entries.items()
+        if entry.rule == "fedavg"
+    }
+    by_size = weightings.get(experiment.baseline or next(iter(entries))) == "size"
+    if (
+        not by_size
+        or "uniform" in weightings.values()
+        or len(entries) == len(weightings)
+        or max(sizes) < UNEVEN * min(sizes)
+    ):
+        return []
+    return [
+        f"clients have {min(sizes)} to {max(sizes)} training examples, and the baseline weighs them by size: most "
+        "rules start from equal weights. A row uniform=fedavg:weighting=uniform tells what these alone do"
+    ]
+
+
+def on_own_rules(tune: dict[str, dict[str, list[Any]]]) -> list[str]:
+    """A remark on rules of the user's own, which have no grid in the registry."""
+    own = [rule for rule, grid in tune.items() if [*grid] == ["lr"] and ":" in rule]
+    told = "settings of your own rule are tuned in Python, by tune="
+    return [f"--tune tries learning rates alone of {', '.join(own)}: {told}"] if own else []
 
 
 def maker_of(experiment: Experiment, entry: Entry, cohort: int) -> Callable[..., Any]:
@@ -156,11 +191,8 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
     """Play all rules, write what they leave, print the table."""
     experiment: Any = contest.ground.experiment
     notes = notes_of(contest.ground, contest.cohort)
-    if rates_alone := [rule for rule, grid in contest.tune.items() if [*grid] == ["lr"] and ":" in rule]:
-        notes.print(
-            f"--tune tries learning rates alone of {', '.join(rates_alone)}: settings of your own rule are tuned "
-            "in Python, by tune="
-        )
+    for remark in contest.remarks:
+        notes.print(remark)
     found = compare(
         contest.rules,
         contest.build,

@@ -38,7 +38,7 @@ class Experiment:
     missing: Literal["mean", "median"] | None = None
     """Of data, a table or .npz: what stands for missing numbers, of the rows clients train on; else refused."""
     test_data: str | None = None
-    """Of data, a table: one of test examples of the same clients."""
+    """Of data, a table: one of other rows of the same clients, to test on; the last share of --split is then 0."""
     image_size: tuple[int, int] | None = None
     """Of data, images: height and width to which all are scaled; by default they must have one size."""
     min_examples: int | None = None

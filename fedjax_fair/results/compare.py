@@ -1,12 +1,13 @@
 """Compare rules: the same replicates for all, settings chosen on validation, differences paired."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedjax_fair.data import FederatedData
+from fedjax_fair.data.alike import equal
 from fedjax_fair.engine.cluster import cluster_of, counted
 from fedjax_fair.engine.grid import label, numbered
 from fedjax_fair.engine.history import History
@@ -145,6 +146,7 @@ def _contest(laid: Plan) -> Comparison:
         last=min(asked.last, len(histories[baseline][0][0].rounds)),
         examples=[np.asarray(getattr(data, asked.split.partition("@")[0]).size) for data in laid.datas],
         fixed=isinstance(asked.federation, FederatedData),
+        same_examples=_same_examples(laid.datas, asked.split.partition("@")[0]),
         choose=asked.choose,
         settings={rule: points[rule][chosen[rule]] for rule in tuned},
         grids={rule: grids[rule] for rule in tuned},
@@ -154,6 +156,13 @@ def _contest(laid: Plan) -> Comparison:
         clients=laid.clients,
     )
     return comparison._replace(values=comparison.measures())
+
+
+def _same_examples(datas: Sequence[FederatedData], split: str) -> bool:
+    """Whether every replicate's clients are judged by the same examples."""
+    return all(
+        equal((getattr(d, split), d.y, d.x), (getattr(datas[0], split), datas[0].y, datas[0].x)) for d in datas
+    )
 
 
 def _pieces(laid: Plan) -> str:

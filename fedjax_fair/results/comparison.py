@@ -12,7 +12,7 @@ from fedjax_fair.engine.history import History, judged
 from fedjax_fair.engine.outcome import of_clients, one_metric, outcome, remark
 from fedjax_fair.metrics.kind import ACCURACY, Metric
 from fedjax_fair.metrics.significance import holm, paired
-from fedjax_fair.results.differences import MEASURES, PAIRED, Compared, Differences, columns
+from fedjax_fair.results.differences import MEASURES, Compared, Differences, columns
 from fedjax_fair.results.digits import digits_of, spread
 from fedjax_fair.results.flags import budgets, flags
 from fedjax_fair.results.latex import latex
@@ -39,6 +39,8 @@ class Comparison(NamedTuple):
     """Per replicate the clients' numbers of examples in that split, i32[N]."""
     fixed: bool
     """Whether all replicates share one federation."""
+    same_examples: bool
+    """Whether clients are judged by the same examples in every replicate."""
     choose: str
     """The criterion by which settings were chosen, on validation."""
     settings: dict[str, dict[str, Any]]
@@ -89,21 +91,24 @@ class Comparison(NamedTuple):
         """The history with the results of the clients to judge by alone."""
         return of_clients(history, self.clients)
 
-    def differences(self) -> Differences:
+    def differences(self, baseline: str | None = None) -> Differences:
         """``{rule: {measure: rule minus baseline}}`` of every other rule, by replicate; it prints as the table.
 
+        ``baseline`` is another rule than the comparison's own. Choose one before you look at the numbers.
+
         Raises:
-          ValueError: a single replicate.
+          ValueError: a single replicate, an unknown baseline.
         """
         all_measures = self.measures()
-        others = [rule for rule in self.runs if rule != self.baseline]
+        baseline = check_choice("baseline", baseline or self.baseline, self.runs)
+        others = [rule for rule in self.runs if rule != baseline]
         found: dict[str, dict[str, Compared]] = {rule: {} for rule in others}
         for measure in MEASURES:
-            reference = all_measures[self.baseline][measure]
+            reference = all_measures[baseline][measure]
             pairs = [paired(all_measures[rule][measure], reference) for rule in others]
             for rule, pair, adjusted in zip(others, pairs, holm([pair.p for pair in pairs])):
                 found[rule][measure] = Compared(pair, float(adjusted))
-        return Differences(found, self.baseline, self.metric)
+        return Differences(found, baseline, self.metric)
 
     def table(self) -> str:
         """Mean and standard deviation over the replicates, the differences from the baseline, and the flags."""
@@ -199,7 +204,9 @@ class Comparison(NamedTuple):
             rule: {measure: {**c.difference._asdict(), "holm": c.holm} for measure, c in of.items()}
             for rule, of in (self.differences() if several else {}).items()
         }
-        plain: dict[str, Any] = {name: getattr(self, name) for name in ("baseline", "split", "last", "fixed")}
+        plain: dict[str, Any] = {
+            name: getattr(self, name) for name in ("baseline", "split", "last", "fixed", "same_examples")
+        }
         plain |= {"replicates": len(self.examples), "measures": measures, "differences": differences}
         plain |= {"choose": self.choose, "settings": self.settings, "tried": tried} if self.settings else {}
         warned = flags(self)
@@ -218,13 +225,6 @@ class Comparison(NamedTuple):
             cells[rule] += [(spread(of["better_off"], 0), False)] if self.references else []
         titles = [*heads.values(), *(["better off %"] if self.references else [])]
         return latex(titles, cells, rule_before=next(iter(self.references), None))
-
-
-def tabulars(of: Comparison) -> str:
-    """The LaTeX of both tables."""
-    several = len(of.examples) > 1 and len(of.runs) > 1
-    notes = "".join(f"% {sentence}\n" for sentence in of.legend())
-    return notes + of.to_latex() + (f"\n% {PAIRED}\n{of.differences().to_latex()}" if several else "")
 
 
 def measured(

@@ -24,6 +24,7 @@ def flags(of: "Comparison") -> list[str]:
     alike = [f"identical, bit for bit: {', '.join(rules)}" for rules in identical(of.runs, of.split)]
     found = [
         *alike,
+        *judged_alike(of),
         *early(of),
         *climbing(of),
         *few_examples(of),
@@ -62,6 +63,17 @@ def climbing(of: "Comparison") -> list[str]:
                 rising.append(f"{rule} ({gains.mean():+.2g}{unit * (not rising)})")
     named = ", ".join(rising)
     return [f"still improving over the last {of.last} evaluations: {named}. Train longer"] if rising else []
+
+
+def judged_alike(of: "Comparison") -> list[str]:
+    """Replicates trained on other examples and judged by the same: the chance in these is common to all."""
+    if of.fixed or not of.same_examples or len(of.examples) < 2:
+        return []
+    return [
+        f"all replicates are judged by the same {sum(map(int, of.examples[0]))} {of.split} examples: intervals and "
+        "stars leave out the chance of which these are, for small clients the larger part. Draw them anew in every "
+        "replicate, or repeat with others"
+    ]
 
 
 def few_examples(of: "Comparison") -> list[str]:

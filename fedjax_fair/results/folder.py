@@ -18,7 +18,8 @@ from fedjax_fair.engine.files import to_json, write_atomically
 from fedjax_fair.engine.history import judged
 from fedjax_fair.engine.outcome import identical, of_clients, one_metric, outcome
 from fedjax_fair.metrics.kind import ACCURACY
-from fedjax_fair.results.comparison import Comparison, tabulars
+from fedjax_fair.results.comparison import Comparison
+from fedjax_fair.results.differences import PAIRED
 from fedjax_fair.results.table import Runs, summarize
 
 
@@ -87,7 +88,7 @@ def write(
     if comparison is not None:
         found["comparison"] = comparison.to_json()
         write_atomically(folder / "comparison.txt", comparison.table() + "\n")
-        write_atomically(folder / "comparison.tex", tabulars(comparison))
+        write_atomically(folder / "comparison.tex", _tabulars(comparison))
     write_atomically(folder / "summary.json", to_json(found))
 
     keys = _of_all(dict.fromkeys(measures) for measures in summaries.values())
@@ -114,6 +115,14 @@ def write(
     buffer = BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     write_atomically(folder / "history.npz", buffer.getvalue())
+
+
+def _tabulars(of: Comparison) -> str:
+    """The LaTeX of both tables."""
+    several = len(of.examples) > 1 and len(of.runs) > 1
+    told = [*of.legend(), "* p < .05 after Holm over the rules, of the paired difference from the baseline."]
+    notes = "".join(f"% {sentence}\n" for sentence in told)
+    return notes + of.to_latex() + (f"\n% {PAIRED}\n{of.differences().to_latex()}" if several else "")
 
 
 def _of_all(found: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Cont
         text = "Paired differences from the baseline: worst 10 % against the mean; crosses are 95 % intervals"
         first = f'<div class="first">{figure(text, embedded(partial(paired_drawing, kept)))}</div>'
     compared = comparison_section(kept, metric, first) if kept else ""
-    drawn = [*drawings(runs, arrays, metric), *shares_drawing(found)]
+    drawn = [*drawings(runs, arrays, metric, kept.get("last")), *shares_drawing(found)]
     figures = "".join(figure(escape(caption), embedded(draw)) for caption, draw in drawn)
     everybodys = coefficients_figure(rules, arrays, metric, clients)
     made = {key: value for key, value in summary.items() if key not in KEPT}
@@ -179,9 +179,12 @@ def table(
 
 
 def drawings(
-    runs: dict[str, list[History]], arrays: dict[str, np.ndarray], metric: Metric
+    runs: dict[str, list[History]], arrays: dict[str, np.ndarray], metric: Metric, last: int | None
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Captions, and what draws the figure; of the results none where every run failed."""
+    """Captions, and what draws the figure; of the results none where every run failed.
+
+    ``last``: how many evaluations a comparison averages.
+    """
     name = "Accuracy" if metric == ACCURACY else metric.name
     values = "accuracies" if metric == ACCURACY else metric.name
     if not all(outcome(seed).lost for histories in runs.values() for seed in histories):
@@ -190,7 +193,7 @@ def drawings(
         yield f"{name} from the worst served client to the best", lambda: plot.sorted_accuracy(runs)
         yield f"Clients by {name.lower()}, mean over the seeds", lambda: plot.client_histogram(runs)
         yield f"Mean {name.lower()} and variance over the rounds", lambda: plot.accuracy_and_fairness(runs)
-    if len(runs) > 1 and (late := ends(runs)):
+    if len(runs) > 1 and (late := ends(runs, last)):
         count = next(iter(late.values())).shape[1]
         over = f"mean over the last {count} evaluations" if count > 1 else "at the last evaluation"
         yield (
@@ -217,12 +220,12 @@ def _several(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more, alike"
 
 
-def ends(runs: dict[str, list[History]]) -> dict[str, np.ndarray]:
-    """Accuracies [seeds, T, N] of the last evaluations, ten at most, of the seeds that did not fail in them.
+def ends(runs: dict[str, list[History]], last: int | None = None) -> dict[str, np.ndarray]:
+    """Accuracies [seeds, T, N] of the ``last`` evaluations, of the seeds that did not fail in them.
 
-    Of a short run only its end: untrained models would be averaged in.
+    By default of ten at most, and of a short run only its end: untrained models would be averaged in.
     """
-    count = max(1, min(10, len(next(iter(runs.values()))[0].rounds) // 4))
+    count = last or max(1, min(10, len(next(iter(runs.values()))[0].rounds) // 4))
     late = {}
     for rule, histories in runs.items():
         seeds = [seed.accuracy[-count:] for seed in histories if not outcome(seed).lost]

@@ -187,6 +187,14 @@ def test_a_data_frame_and_latex(found):
     assert paired[4] == "no-op & " + "$+0.0 [+0.0, +0.0]$ & " * 3 + r"$+.000 [+.000, +.000]$ \\"
 
 
+def test_from_another_baseline_the_same_difference_has_the_other_sign(found):
+    there, back = found.differences()["fedmaba"], found.differences("fedmaba")["fedavg"]
+    for measure in there:
+        assert there[measure].difference.mean == -back[measure].difference.mean
+    with pytest.raises(ValueError, match="baseline must be one of fedavg, no-op, fedmaba, got 'fedmba'"):
+        found.differences("fedmba")
+
+
 def test_an_interrupted_comparison_goes_on(tmp_path, found):
     first = ff.compare(RULES, build, replicates=2, checkpoint=tmp_path, **SHORT)
     again = ff.compare(RULES, build, replicates=3, checkpoint=tmp_path, **SHORT)

@@ -28,7 +28,14 @@ def history(means=(0.5, 0.5, 0.5), coef=1 / 3, active=True, asked=0, first=11):
 
 def comparison(runs, examples=20, **changes):
     kept = {
-        **{"runs": runs, "baseline": next(iter(runs)), "split": "test", "last": 3, "fixed": False},
+        **{
+            "runs": runs,
+            "baseline": next(iter(runs)),
+            "split": "test",
+            "last": 3,
+            "fixed": False,
+            "same_examples": False,
+        },
         **{"examples": [np.full(N, examples)] * len(next(iter(runs.values()))), "choose": "accuracy"},
         **{"settings": {}, "grids": {}, "tried": {}, "tried_runs": {}, "references": {}, "clients": None},
     }
@@ -62,6 +69,11 @@ CASES = {
         r"still improving over the last 3.*: b \(\+20 points\). Train",
     ),
     "few examples": ({"a": plain()}, {"examples": 9}, "6 of 6 clients have fewer than 10 test examples"),
+    "judged by the same": (
+        {"a": plain()},
+        {"same_examples": True},
+        "all replicates are judged by the same 120 test examples: intervals and stars leave out",
+    ),
     "left out": ({"a": plain(), "b": [history(active=False)] * 2}, {}, "updates left out, .*: b 18 of 18"),
     "longer": (
         {"a": plain(), "b": [history(coef=0.5)] * 2},

@@ -98,7 +98,8 @@ def test_every_figure_is_there_and_not_blank(page):
 def test_it_holds_the_table_the_configuration_and_the_command(page, folder):
     intro = "synthetic: 8 clients, 3 a round, 12 rounds, 2 replicates"
     judged = "Judged by the 6 honest clients; 2 do inflate_loss."
-    for word in (*RULES, "worst 5%", intro, judged, "at the last evaluation", "--cohort 3", "cohort = 3", "jax: "):
+    over = "mean over the last 2 evaluations"
+    for word in (*RULES, "worst 5%", intro, judged, over, "--cohort 3", "cohort = 3", "jax: "):
         assert word in page
     assert page.count("<tr>") == (1 + len(RULES)) + (1 + len(RULES) + 2) + len(RULES)  # also measures, differences
     assert "Minus fedavg, paired" in page
@@ -279,6 +280,7 @@ def test_a_rule_whose_runs_all_failed_keeps_its_place_and_so_the_others_colours(
         rule: [ff.History(np.arange(4), {"test": ff.Evaluation(a, a * fine)}, *rest)]
         for rule, a in zip("abc", arrays)
     }
+    assert next(iter(ends(runs, 2).values())).shape[1] == 2  # as a comparison of last=2 averages
     late = ends(runs)
     assert [name[0] for name in late] == [*"abc"]
     assert [len(seeds) for seeds in late.values()] == [1, 0, 1]
