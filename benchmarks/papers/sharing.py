@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from benchmarks.papers.runs import Row, path_of, train
-from fedjax_fair.engine.cluster import Cluster, on_cluster
+from fedjax_fair.engine.cluster import Cluster, Piece, on_cluster
 
 CLUSTER: ContextVar[Cluster | None] = ContextVar("cluster", default=None)
 """Whose processes train what a study is made of; None for this one."""
@@ -36,7 +36,7 @@ def share_out(
     cluster = CLUSTER.get()
     if cluster is None or not left:
         return
-    pieces = [(_name(row, seed), asked["rounds"]) for row, seed in left]
+    pieces = [Piece(_name(row, seed), asked["rounds"]) for row, seed in left]
     done: list[int] = []
 
     def advance(rounds: int) -> None:

@@ -58,6 +58,10 @@ class Keeper(NamedTuple):
         if not saved:  # Orbax passes over steps that are not the newest, in silence
             raise CheckpointError(f"checkpoint {self.folder} takes no round {played}: {self._last()}")
 
+    def played(self) -> int:
+        """After how many rounds the last checkpoint is; 0 without one."""
+        return self.manager.latest_step() or 0
+
     def check(self) -> None:
         """Look whether the last checkpoint, if there is one, is of this run.
 

@@ -34,6 +34,15 @@ LOST = FileNotFoundError, ModuleNotFoundError
 """What a worker in another folder than the call's may raise; readers make ValueErrors of it."""
 
 
+class Piece(NamedTuple):
+    """What one worker does at a time."""
+
+    name: str
+    rounds: int
+    kept: int = 0
+    """Rounds that a checkpoint holds: they are read."""
+
+
 class Cluster(NamedTuple):
     """Who does the work."""
 
@@ -68,11 +77,11 @@ def on_cluster(
     cluster: Cluster,
     work: Callable[[bytes, int], tuple[str, Any, int]],
     shared: Any,
-    pieces: Sequence[tuple[str, int]],
+    pieces: Sequence[Piece],
     advance: Callable[[int], Any],
     remark: str | None = None,
 ) -> list[Any]:
-    """What ``work(shared, i)`` finds for every i of ``pieces``, which are names and rounds, in their order.
+    """What ``work(shared, i)`` finds for every i of ``pieces``, in their order.
 
     ``work`` is a function of a module that returns the name of the piece that it did, what it found, and how many
     rounds it played, without those that a checkpoint held. It gets ``(shared, settings)`` pickled, once for all:
@@ -94,20 +103,23 @@ def on_cluster(
     ):
         if remark is not None:
             workers = cluster.workers or len(client.nthreads())
-            print(f"{remark} on {counted(workers, 'worker')}", file=sys.stderr, flush=True)
+            kept = sum(piece.kept >= piece.rounds for piece in pieces)
+            read = f"; of {counted(kept, 'piece')} the results are kept" if kept else ""
+            print(f"{remark} on {counted(workers, 'worker')}{read}", file=sys.stderr, flush=True)
         at_once = cluster.workers or sum(client.nthreads().values())
         found, done, fresh, played = [None] * len(pieces), 0, 0, 0
-        start, left = time.monotonic(), sum(rounds for _, rounds in pieces)
+        start, left = time.monotonic(), sum(piece.rounds - piece.kept for piece in pieces)
         try:
             for i, (name, result, mine) in ended:
-                asked, rounds = pieces[i]
-                if name != asked:
+                piece = pieces[i]
+                if name != piece.name:
                     raise ValueError(
-                        f"workers must make of this call what this process does, {asked!r}, got {name!r}"
+                        f"workers must make of this call what this process does, {piece.name!r}, got {name!r}"
                     )
                 found[i] = result
-                advance(rounds)
-                done, left, fresh, played = done + 1, left - rounds, fresh + (mine > 0), played + mine
+                advance(piece.rounds)
+                done, fresh, played = done + 1, fresh + (mine > 0), played + mine
+                left -= piece.rounds - piece.kept
                 if remark is not None and not sys.stderr.isatty():
                     # The first piece's time is that of all that run beside it.
                     soon = time_left(time.monotonic() - start, played, played + left) if fresh >= at_once else ""

@@ -13,7 +13,7 @@ from fedjax_fair.checks import check_count, check_truth
 from fedjax_fair.data.alike import equal
 from fedjax_fair.engine import watch
 from fedjax_fair.engine.checkpoint import place_of
-from fedjax_fair.engine.cluster import cluster_of, counted, on_cluster
+from fedjax_fair.engine.cluster import Piece, cluster_of, counted, on_cluster
 from fedjax_fair.engine.devices import as_mesh
 from fedjax_fair.engine.grid import (
     Point,
@@ -139,7 +139,10 @@ def sweep(
             found = [play(program, keeper, course, stop, advance) for program, keeper in zip(programs, keepers)]
         else:
             data = jax.random.key_data(keys), str(jax.random.key_impl(keys))
-            shared, pieces = (build, axes, data, side_by_side, course), list(zip(map(called, programs), runs))
+            shared, pieces = (build, axes, data, side_by_side, course), []
+            for program, keeper, count in zip(programs, keepers, runs):
+                kept = 0 if keeper is None else keeper.played() * len(program.owners)
+                pieces.append(Piece(called(program), count, kept))
             many = f"{counted(sum(runs) // rounds, 'run')} in {counted(len(pieces), 'piece')}"
             found = on_cluster(cluster, play_program, shared, pieces, advance, None if progress is False else many)
     return _told(points_of(axes), programs, found)

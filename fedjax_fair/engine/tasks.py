@@ -22,6 +22,8 @@ class Task(NamedTuple):
     """That it plays, for the progress."""
     name: str = ""
     """What it is, to tell it by where another process does it."""
+    kept: int = 0
+    """Rounds of it that a checkpoint holds."""
 
 
 def threads_for(threads: int | None) -> int:

@@ -29,6 +29,7 @@ from fedjax_fair.results.compare_arguments import (
     settings_of_rule,
 )
 from fedjax_fair.results.compare_runs import Course, Form, Work, references_work, rules_work
+from fedjax_fair.results.generations import generations
 from fedjax_fair.types import Simulation
 
 CRITERIA = ("accuracy", "worst10", "gini", "variance", "accuracy_if_worst10")
@@ -57,6 +58,8 @@ class Asked(NamedTuple):
     checkpoint: str | Path | None
     every: int | None
     cluster: Cluster | None
+    generations: list[int] | None = None
+    """How many replicates each call on this checkpoint has added; what the first process found."""
 
 
 class Plan(NamedTuple):
@@ -103,13 +106,16 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
     grids = grids_of(rules, build, asked.tune or {})
     tuned = {rule: grid for rule, grid in grids.items() if grid}
     folder = None if asked.checkpoint is None else place_of(asked.checkpoint)
-    asked = asked._replace(baseline=baseline, tune=tuned, checkpoint=folder)
-    datas = draw(asked.federation, asked.replicates)
+    added = asked.generations or generations(folder, asked.replicates)
+    asked = asked._replace(baseline=baseline, tune=tuned, checkpoint=folder, generations=added)
+    drawn = draw(asked.federation, sum(added))
     if isinstance(asked.federation, FederatedData):
-        datas = datas * asked.replicates
-        of = Alike(datas[0], datas)
+        drawn = drawn * asked.replicates
+        parts = [Alike(drawn[0], drawn)]
     else:
-        of = alike(datas)
+        ends = np.cumsum(added)
+        parts = [alike(drawn[end - count : end]) for count, end in zip(added, ends)]
+    datas, of = drawn[: asked.replicates], parts[0]
     judge = "validation" + "".join(split.partition("@")[1:])  # of personal models where these are quoted
     splits = {split, judge} if tuned else {split}
     made = {}
@@ -134,7 +140,7 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
     takes = {rule: {*settings_of_rule(given)} for rule, given in rules.items()}
     runs = runs_of(rules, points, takes, {*settings_of_build(build)})
     firsts = [next(run for run in runs if run.variant.rule == rule) for rule in rules]
-    alikes = forms(firsts, build, datas, of, [made[rule] for rule in rules])
+    alikes = forms(firsts, build, drawn, parts, [made[rule] for rule in rules], asked.replicates)
     first = [run for run in runs if run.variant.rule == baseline]
     laid = Plan(asked, grids, points, datas, alikes, judge, who, course, first, [])
     works = [rules_work(runs, build, alikes, course, made)]
@@ -166,21 +172,27 @@ def forms(
     runs: list[Run],
     build: Callable[..., Simulation],
     datas: Sequence[FederatedData],
-    of: Alike,
+    parts: Sequence[Alike],
     sims: Sequence[Simulation],
+    replicates: int,
 ) -> list[Form]:
-    """Federations that can share programs; ``sims`` are what ``build`` makes on ``of.largest``, a run of each rule.
+    """The first ``replicates`` of the federations by which can share programs: those of one of the ``parts``.
 
-    Where it makes the same of all of them, one form serves all; else each has its own. Of the first rule all
-    federations are looked at, of the others one.
+    ``sims`` are what ``build`` makes on the first part's ``largest``, a run of each rule. Where it makes the same
+    of all federations, one form serves a part; else each federation has its own. Of the first rule all federations
+    are looked at, of the others one.
     """
-    everybody = list(range(len(of.each)))
-    different = {id(data): data for data in of.each if data is not of.largest}
+    different = {id(data): data for of in parts for data in of.each if data is not parts[0].largest}
     pairs = [(0, data) for data in different.values()]
     pairs += [(i, data) for i in range(1, len(runs)) for data in [*different.values()][:1]]
-    if all(made_alike(_without_data(sims[i]), _without_data(alone(runs[i], build, data))) for i, data in pairs):
-        return [Form(of, everybody)]
-    return [Form(Alike(data, [data]), [r]) for r, data in enumerate(datas)]
+    if not all(made_alike(_without_data(sims[i]), _without_data(alone(runs[i], build, data))) for i, data in pairs):
+        return [Form(Alike(data, [data]), [r]) for r, data in enumerate(datas[:replicates])]
+    found: list[Form] = []
+    for of in parts:
+        first = sum(len(form.of.each) for form in found)
+        asked = [r for r in range(first, first + len(of.each)) if r < replicates]
+        found += [Form(of, asked)] if asked else []
+    return found
 
 
 def _without_data(sim: Simulation) -> Any:

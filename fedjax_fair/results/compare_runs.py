@@ -14,7 +14,7 @@ from fedjax_fair.data.alike import Alike, with_union
 from fedjax_fair.data.federated import FederatedData
 from fedjax_fair.engine import watch
 from fedjax_fair.engine.checkpoint import Keeper
-from fedjax_fair.engine.cluster import Cluster, on_cluster
+from fedjax_fair.engine.cluster import Cluster, Piece, on_cluster
 from fedjax_fair.engine.grid import Point, label
 from fedjax_fair.engine.history import History, told
 from fedjax_fair.engine.joining import Run, alone, group, rule_of
@@ -101,7 +101,7 @@ def do(
             here = [task._replace(work=partial(task.work, stop, advance)) for task in tasks]
             results = iter(in_threads(here, course.threads, halted))
         else:
-            pieces = [(task.name, task.rounds) for task in tasks]
+            pieces = [Piece(task.name, task.rounds, task.kept) for task in tasks]
             results = iter(on_cluster(course.cluster, far, shared, pieces, shown, remark))
     return [work.collect([next(results) for _ in work.tasks]) for work in works]
 
@@ -126,7 +126,8 @@ def rules_work(
                 opened = None if course.begun else _keeper(jobs[-1], course)
                 work = partial(_play, jobs[-1], opened, course)
                 name = f"{jobs[-1].name}, runs {joined.runs} of replicate {r}"
-                tasks.append(Task(joined.build, work, course.rounds * len(joined.runs), name))
+                kept = 0 if opened is None else opened.played() * len(joined.runs)
+                tasks.append(Task(joined.build, work, course.rounds * len(joined.runs), name, kept))
 
     def collect(played: list[Any]) -> list[list[History]]:
         found: list[list[History]] = [[] for _ in runs]

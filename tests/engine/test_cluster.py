@@ -275,4 +275,6 @@ def test_a_worker_in_another_folder_is_told_of_where_a_file_is_not_found(tmp_pat
 
 def test_workers_that_make_something_else_of_a_call_are_found_out(scheduler):
     with pytest.raises(ValueError, match="must make of this call what this process does, 'mine', got 'another'"):
-        cluster.on_cluster(cluster.Cluster(None, scheduler), other_piece, (), [("mine", 1)], lambda rounds: None)
+        cluster.on_cluster(
+            cluster.Cluster(None, scheduler), other_piece, (), [cluster.Piece("mine", 1)], lambda rounds: None
+        )

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fedjax_fair as ff
 from fedjax_fair import registry
+from fedjax_fair.engine import program_run
 from fedjax_fair.engine.joining import group, runs_of
 from fedjax_fair.metrics.significance import holm, paired
 from fedjax_fair.results.comparison import measured
@@ -202,6 +203,26 @@ def test_an_interrupted_comparison_goes_on(tmp_path, found):
         for one, other in zip(first.runs[rule], again.runs[rule]):
             assert_array_equal(one.accuracy, other.accuracy)
         assert_array_equal(again.runs[rule][2].accuracy, found.runs[rule][2].accuracy)
+
+
+def test_larger_federations_that_come_later_leave_what_is_kept_as_it_is(tmp_path, monkeypatch):
+    def growing(seed):
+        return toy.federation((4, 5, 6 + 2 * seed), seed=seed)
+
+    rules = {"fedavg": ff.fedavg()}
+    few = {**SHORT, "federation": growing, "checkpoint": tmp_path, "references": False}
+    first = ff.compare(rules, build, replicates=2, **few)
+    more = ff.compare(rules, build, replicates=3, **few)
+    _, alone = ff.run(build(rules["fedavg"], growing(2)), 2, 4, eval_every=1)
+    assert_allclose(more.runs["fedavg"][2].accuracy, alone.scores["test"].accuracy, atol=1e-6)
+    monkeypatch.setattr(program_run, "go_on", None)  # from here on nothing can be trained
+    again, fewer = (ff.compare(rules, build, replicates=count, **few) for count in (3, 1))
+    for found in (more, again, fewer):
+        for one, other in zip(first.runs["fedavg"], found.runs["fedavg"]):
+            assert_array_equal(one.accuracy, other.accuracy)
+    (tmp_path / "replicates.json").write_text("[2, ")
+    with pytest.raises(ValueError, match=r"replicates.json cannot be read or written \(JSONDecodeError\)"):
+        ff.compare(rules, build, replicates=2, **few)
 
 
 @pytest.mark.parametrize(
