@@ -109,7 +109,8 @@ def test_a_call_says_once_what_it_has_for_how_many_workers(scheduler, capsys, tm
     said = capsys.readouterr().err
     assert re.fullmatch(r"4 runs in 2 pieces on 1 worker\n1 of 2 pieces, about \d+ s left\n2 of 2 pieces\n", said)
     ff.sweep(build, {"q": [0.1, 1.0]}, seeds=2, checkpoint=tmp_path, **one)  # what is read tells no pace
-    assert capsys.readouterr().err == "4 runs in 2 pieces on 1 worker\n1 of 2 pieces\n2 of 2 pieces\n"
+    kept = "4 runs in 2 pieces on 1 worker; of 2 pieces the results are kept"
+    assert capsys.readouterr().err == f"{kept}\n1 of 2 pieces\n2 of 2 pieces\n"
     grid = {"q": {"q": [0.1, 1.0]}}
     both = {"federation": data, "replicates": 2, "tune": grid}
     rules = {"q": lambda q: ff.qfedavg(q=q, lipschitz=20.0)}
@@ -260,11 +261,12 @@ def wrong_labels(shared, i):
 
 def test_a_worker_in_another_folder_is_told_of_where_a_file_is_not_found(tmp_path, monkeypatch):
     call = pickle.dumps(()), 0, {name: getattr(jax.config, name) for name in cluster.SETTINGS}
-    with pytest.raises(ValueError, match=r"there is no such file$"):
+    with pytest.raises(ValueError, match=rf"there is no such file, from {os.getcwd()}$"):
         cluster._do(lost_file, *call, os.getcwd())
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        ValueError, match=f"no such file, for a worker that runs in {tmp_path}, and the call in /away"
+        ValueError,
+        match=f"no such file, from {tmp_path}, for a worker that runs in {tmp_path}, and the call in /away",
     ):
         cluster._do(lost_file, *call, "/away")
     with pytest.raises(OSError, match=r"device$"):
