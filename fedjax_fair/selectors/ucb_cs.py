@@ -104,7 +104,8 @@ def ucb_cs(m: int, gamma: Array | float = 0.7, literal_alg1: bool = False) -> Se
 
         def of_others() -> tuple[Array, Array]:
             """The mean over those who have been heard of and have not failed now, and whether there are any."""
-            known = jnp.isfinite(scatter(counts, ids, jnp.full_like(own, -jnp.inf), ~seen))
+            failed = scatter(jnp.zeros(counts.shape, bool), ids, jnp.ones_like(seen), ~seen)
+            known = jnp.isfinite(counts) & ~failed
             return masked_mean(means, known), known.any()
 
         nobody = (jnp.zeros((), means.dtype), jnp.zeros((), bool))

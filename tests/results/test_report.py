@@ -98,7 +98,7 @@ def test_every_figure_is_there_and_not_blank(page):
 def test_it_holds_the_table_the_configuration_and_the_command(page, folder):
     intro = "synthetic: 8 clients, 3 a round, 12 rounds, 2 replicates"
     judged = "Judged by the 6 honest clients; 2 do inflate_loss."
-    over = "mean over the last 2 evaluations"
+    over = "mean over the last 5 evaluations"
     for word in (*RULES, "worst 5%", intro, judged, over, "--cohort 3", "cohort = 3", "jax: "):
         assert word in page
     assert page.count("<tr>") == (1 + len(RULES)) + (1 + len(RULES) + 2) + len(RULES)  # also measures, differences
