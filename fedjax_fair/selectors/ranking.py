@@ -36,16 +36,16 @@ def _lucky(values: Array, least: Array, m: int, key: Key) -> Array:
     return among[jnp.lexsort((tiebreak[among], values[among]))[::-1]].astype(jnp.int32)
 
 
-def any_of(chosen: Array, m: int, key: Key, otherwise: Callable[[Key], Array]) -> Array:
-    """m different places of those ``chosen``, every set of m equally likely, found without a look at all of them.
+def any_of(chosen: Callable[[Array], Array], n: int, m: int, key: Key, otherwise: Callable[[Key], Array]) -> Array:
+    """m different ids below n of those who are ``chosen(ids)``, every set equally likely, without a look at all n.
 
     ``otherwise(key)``, as even-handed, where 8 m draws with replacement do not hit on m: few are chosen.
     """
     here, there = jax.random.split(key)
-    drawn = jax.random.randint(here, (8 * m,), 0, chosen.shape[0])
+    drawn = jax.random.randint(here, (8 * m,), 0, n)
     order = jnp.argsort(drawn, stable=True)
     again = jnp.zeros(8 * m, bool).at[order[1:]].set(drawn[order[1:]] == drawn[order[:-1]])
-    hit = chosen[drawn] & ~again
+    hit = chosen(drawn) & ~again
     first = drawn[jnp.argsort(~hit, stable=True)[:m]]
     return jax.lax.cond(hit.sum() >= m, lambda: first, lambda: otherwise(there))
 

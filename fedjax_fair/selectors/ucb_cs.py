@@ -87,8 +87,11 @@ def ucb_cs(m: int, gamma: Array | float = 0.7, literal_alg1: bool = False) -> Se
             return top(state.listed, m, key), state._replace(listed=listed)
         if state.mean.size < MANY:
             return top(ranked(state), m, key), state
-        new = ~jnp.isfinite(state.log_count)  # as long as most are, there is no need to rank anybody
-        return any_of(new, m, key, lambda key: top(ranked(state), m, key)), state
+
+        def new(ids: Array) -> Array:  # as long as most are, there is no need to rank anybody
+            return ~jnp.isfinite(state.log_count[ids])
+
+        return any_of(new, state.mean.size, m, key, lambda key: top(ranked(state), m, key)), state
 
     def observe(state: UCBState, report: Report) -> UCBState:
         ids, seen, log_gamma = report.ids, report.active, jnp.log(jnp.asarray(gamma, state.mean.dtype))

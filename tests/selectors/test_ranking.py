@@ -18,7 +18,9 @@ CHOSEN = jnp.asarray([True, True, False, True, True, False])
 
 def drawn(chosen, m, count):
     """Cohorts, each in the order of its ids; of -1 where the draws hit on too few."""
-    draw = jax.jit(jax.vmap(lambda key: any_of(chosen, m, key, lambda key: jnp.full(m, -1))))
+    draw = jax.jit(
+        jax.vmap(lambda key: any_of(chosen.__getitem__, len(chosen), m, key, lambda key: jnp.full(m, -1)))
+    )
     return np.sort(draw(jax.random.split(jax.random.key(0), count)), axis=1)
 
 
