@@ -7,7 +7,7 @@ from jax import Array
 
 from fedjax_fair.checks import check_count, check_range
 from fedjax_fair.numerics.largest import MANY
-from fedjax_fair.numerics.solvers import masked_mean, scatter
+from fedjax_fair.numerics.solvers import scatter
 from fedjax_fair.selectors.ranking import any_of, shortcut, top
 from fedjax_fair.types import Context, Key, Report, Selector
 
@@ -109,7 +109,8 @@ def ucb_cs(m: int, gamma: Array | float = 0.7, literal_alg1: bool = False) -> Se
             """The mean over those who have been heard of and have not failed now, and whether there are any."""
             failed = scatter(jnp.zeros(counts.shape, bool), ids, jnp.ones_like(seen), ~seen)
             known = jnp.isfinite(counts) & ~failed
-            return masked_mean(means, known), known.any()
+            count = known.sum()  # two passes over all clients, no third
+            return jnp.where(known, means / jnp.maximum(count, 1), 0).sum(), count > 0
 
         nobody = (jnp.zeros((), means.dtype), jnp.zeros((), bool))
         others, are_there = shortcut(seen.all(), lambda: nobody, of_others, counts.size)
