@@ -15,6 +15,7 @@ from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.cli import components as parts
 from fedjax_fair.cli.experiment import Experiment
 from fedjax_fair.cli.plan import Ground, cohort_of, lay_ground, rule_of, simulate_rule
+from fedjax_fair.cli.remarks import on_names, on_own_rules, on_weights
 from fedjax_fair.cli.rule_syntax import Entry, parse_rule, row_name
 from fedjax_fair.cli.train import header_of, notes_of, progress_of
 from fedjax_fair.data import FederatedData
@@ -30,9 +31,6 @@ from fedjax_fair.results.compare_plan import CRITERIA
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.folder import write, write_plots
 from fedjax_fair.types import Simulation
-
-UNEVEN = 1.2
-"""Times the smallest client's examples that the largest has, from where weights by size are worth a word."""
 
 
 class Contest(NamedTuple):
@@ -96,36 +94,8 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
             build(makers[text](), ground.data)
     tune = {text: grid_of(first, entry) for text, entry in entries.items()} if experiment.tune else {}
     on = ground.data if fixed else federation
-    remarks = [*on_weights(first, entries, ground.data.sizes), *on_own_rules(tune)]
+    remarks = [*on_names(texts), *on_weights(first, entries, ground.data.sizes), *on_own_rules(entries, tune)]
     return Contest(ground, cohort_of(first, ground.data), makers, build, on, tune, remarks)
-
-
-def on_weights(experiment: Any, entries: dict[str, Entry], sizes: np.ndarray) -> list[str]:
-    """A remark where the baseline is FedAvg by size, sizes differ, and FedAvg of equal weights is no row."""
-    weightings = {
-        name: (parts.settings_of_factory(experiment, "fedavg") | entry.settings).get("weighting", "size")
-        for name, entry in entries.items()
-        if entry.rule == "fedavg"
-    }
-    by_size = weightings.get(experiment.baseline or next(iter(entries))) == "size"
-    if (
-        not by_size
-        or "uniform" in weightings.values()
-        or len(entries) == len(weightings)
-        or max(sizes) < UNEVEN * min(sizes)
-    ):
-        return []
-    return [
-        f"clients have {min(sizes)} to {max(sizes)} training examples, and the baseline weighs them by size: most "
-        "rules start from equal weights. A row uniform=fedavg:weighting=uniform tells what these alone do"
-    ]
-
-
-def on_own_rules(tune: dict[str, dict[str, list[Any]]]) -> list[str]:
-    """A remark on rules of the user's own, which have no grid in the registry."""
-    own = [rule for rule, grid in tune.items() if [*grid] == ["lr"] and ":" in rule]
-    told = "settings of your own rule are tuned in Python, by tune="
-    return [f"--tune tries learning rates alone of {', '.join(own)}: {told}"] if own else []
 
 
 def maker_of(experiment: Experiment, entry: Entry, cohort: int) -> Callable[..., Any]:

@@ -55,6 +55,12 @@ def unused(sim: Simulation, history: History, stayed: bool) -> list[str]:
             f"no update moved the model in {rounds} rounds, so it is as it began: the clients made no local step "
             "(limit=), or none that is large enough to change a weight (the rates of trainer and server_optimizer)"
         ]
+    still = int((active.any(1) & ~np.any(coef, axis=1)).sum())
+    if still >= min(OFTEN, rounds):
+        return [
+            f"the server did not move in {still} of {rounds} rounds, in which every coefficient was 0: see whether "
+            "the rule's numbers overflow (see ff.check_rule)"
+        ]
     never = never_used(history)
     if sim.faulty is not None:
         never = [(k, times) for k, times in never if not sim.faulty[k]]
@@ -68,7 +74,7 @@ def unused(sim: Simulation, history: History, stayed: bool) -> list[str]:
         f"{len(never)} {'client was' if one else 'clients were'} there and never used: {named}; every time "
         f"{'its' if one else 'their'} update, coefficient or a signal that the rule reads (such as the loss on "
         f"{'its' if one else 'their'} examples) was not finite, or limit= left no local step: look for NaN in "
-        "the data"
+        "the data, and put a rule of your own through ff.check_rule"
     ]
 
 

@@ -12,12 +12,16 @@ from fedjax_fair.reads import check_functions, explained, reads, types_of
 from fedjax_fair.registry.plugins import said
 from fedjax_fair.types import Aggregator, Method, Report, as_method
 
+LARGE = 10_000
+"""A loss whose exponential no float32 holds."""
+
 
 def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -> str:
     """Put a rule through the contract that every stock rule keeps; say what it is, or what is wrong with it.
 
-    The state keeps its form; coefficients are finite, also where all losses are 0, and 0 for inactive clients; the
-    order of the slots, and what inactive slots hold, do not matter; jit, vmap and scan change nothing. Where all
+    The state keeps its form; coefficients are finite, also where all losses are 0 or one is 10,000, and 0 for
+    inactive clients; the order of the slots, and what inactive slots hold, do not matter; jit, vmap and scan change
+    nothing. Where all
     losses are equal the order may matter, as it does to a rule that sorts them; then the line says so. A rule is
     tried with its settings as they are: a Python ``if`` about one of them fails in ``ff.sweep`` alone.
 
@@ -49,7 +53,16 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     _require(np.shape(coef) == (cohort,), f"gives one coefficient a slot, [{cohort}], got {np.shape(coef)}")
     _same_form(start, after)
     content = reports[0]._replace(loss=jnp.zeros(cohort), train_loss=jnp.zeros(cohort))
-    for name, report in (("everybody", reports[0]), ("an absent client", absent), ("losses of zero", content)):
+    badly = reports[0]._replace(
+        **{name: getattr(reports[0], name).at[0].set(LARGE) for name in ("loss", "train_loss")}
+    )
+    cases = {
+        "everybody": reports[0],
+        "an absent client": absent,
+        "losses of zero": content,
+        f"a loss of {LARGE}": badly,
+    }
+    for name, report in cases.items():
         given, _ = weigh(start, report, key)
         _require(bool(jnp.isfinite(given).all()), f"gives finite coefficients with {name}")
         _require(

@@ -48,10 +48,28 @@ def early(of: "Comparison") -> list[str]:
 
 
 def climbing(of: "Comparison") -> list[str]:
-    """Rules whose mean over clients still improves over the last evaluations, on average over the replicates."""
+    """Rules whose mean over clients still improves over the last evaluations; of these, which are merely slow."""
+    found, unit = rising(of), " points" if of.metric.unit == "%" else f" {of.metric.unit}".rstrip()
+    if not found:
+        return []
+    named = ", ".join(f"{rule} ({gain:+.2g}{unit * (i == 0)})" for i, (rule, gain) in enumerate(found.items()))
+    said = [f"still improving in mean {of.metric.name} over the last {of.last} evaluations: {named}. Train longer"]
+    lowest = {rule: min(grid["lr"]) for rule, grid in of.grids.items() if len({*grid.get("lr", ())}) > 1}
+    slow = [rule for rule in found if rule in lowest and of.settings[rule]["lr"] == lowest[rule]]
+    if slow and of.choose in ("worst10", "variance", "gini"):
+        whose = "its" if len(slow) == 1 else "their"
+        said += [
+            f"still improving at the lowest rate of {whose} grid: {', '.join(slow)}. A model that has hardly moved "
+            f"serves all clients evenly badly, and {of.choose} may choose it for that. Do not quote it: train "
+            "longer, or choose by accuracy_if_worst10"
+        ]
+    return said
+
+
+def rising(of: "Comparison") -> dict[str, float]:
+    """By how much the rules that still improve do so, on average over the replicates, beyond what chance does."""
     metric = of.metric
-    rising: list[str] = []
-    unit = " points" if metric.unit == "%" else f" {metric.unit}".rstrip()
+    found: dict[str, float] = {}
     for rule, histories in of.runs.items():
         courses = np.array([metric.scale * means(of.judged(h), of.split)[-of.last :] for h in histories])
         if courses.shape[1] > 1 and np.isfinite(courses).all():
@@ -60,9 +78,8 @@ def climbing(of: "Comparison") -> list[str]:
             gain = gains.mean() * (1 if metric.higher_is_better else -1)
             noise = 2 * gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else 0.0
             if gain > max(noise, CLIMB if metric.unit == "%" else 0.01 * abs(courses.mean())):
-                rising.append(f"{rule} ({gains.mean():+.2g}{unit * (not rising)})")
-    named = ", ".join(rising)
-    return [f"still improving over the last {of.last} evaluations: {named}. Train longer"] if rising else []
+                found[rule] = gains.mean()
+    return found
 
 
 def judged_alike(of: "Comparison") -> list[str]:
@@ -82,7 +99,8 @@ def few_examples(of: "Comparison") -> list[str]:
     few = [int((mine < FEW).sum()) for mine in sizes]
     if not any(few):
         return []
-    return [f"{np.mean(few):.3g} of {len(sizes[0])} clients have fewer than {FEW} {of.split} examples"]
+    count = f"{np.mean(few):.3g} of {len(sizes[0])} clients"
+    return [f"{count} have fewer than {FEW} {of.split} examples: chance has a say in who is served worst"]
 
 
 def without_value(of: "Comparison") -> list[str]:

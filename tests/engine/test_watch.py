@@ -154,6 +154,18 @@ def test_row_21_a_run_that_leaves_the_model_as_it_was_says_why(data, settings, s
         assert len(caught) == 1
 
 
+def test_rounds_in_which_a_rule_overflows_are_counted(data):
+    """One exponential is infinite: the client is left out, and all others get a number divided by infinity."""
+
+    def weigh(state, report, key):
+        weights = jnp.exp(jnp.where((report.ids == 0) & (state > 1), 1000.0, report.loss))
+        return weights / weights.sum(), state + 1
+
+    rule = ff.Aggregator(lambda sizes, key: 0, weigh)
+    with pytest.warns(UserWarning, match="the server did not move in 4 of 6 rounds.*every coefficient was 0"):
+        ff.run(simulation(data, rule), 0, 6)
+
+
 def test_so_does_one_that_goes_on_from_a_state(data):
     state, _ = ff.run(simulation(data), 0, 2)
     with pytest.warns(UserWarning, match="no update moved the model in 2 rounds"):

@@ -29,6 +29,10 @@ BROKEN = {
         jnp.where(r.active, r.loss, 0) / r.loss.sum(),
         s,
     ),
+    "gives finite coefficients with a loss of 10000": lambda s, r, k: (
+        jnp.where(r.active, jnp.exp(r.loss), 0) / jnp.where(r.active, jnp.exp(r.loss), 0).sum(),
+        s,
+    ),
     "gives one coefficient a slot": lambda s, r, k: (even(r)[:-1], s),
     r"keeps the form of its state: structure, shapes and dtypes, but \(\) became float32\[5\]": lambda s, r, k: (
         even(r),

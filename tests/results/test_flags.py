@@ -66,9 +66,14 @@ CASES = {
     "climbing": (
         {"a": plain(), "b": [history((0.1, 0.2, 0.3))] * 2},
         {},
-        r"still improving over the last 3.*: b \(\+20 points\). Train",
+        r"still improving in mean accuracy over the last 3.*: b \(\+20 points\). Train",
     ),
-    "few examples": ({"a": plain()}, {"examples": 9}, "6 of 6 clients have fewer than 10 test examples"),
+    "slow": (
+        {"a": [history((0.1, 0.2, 0.3))] * 2},
+        {**TUNED, "settings": {"a": {"lr": 0.1}}, "grids": {"a": {"lr": [0.1, 0.5, 1.0]}}, "choose": "worst10"},
+        "still improving at the lowest rate of its grid: a. A model .*, and worst10 may choose it for that. Do not",
+    ),
+    "few examples": ({"a": plain()}, {"examples": 9}, "6 of 6 clients have fewer than 10 test examples: chance"),
     "judged by the same": (
         {"a": plain()},
         {"same_examples": True},

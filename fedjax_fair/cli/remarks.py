@@ -1,0 +1,47 @@
+"""What ``fedjax-fair compare`` remarks on before it begins."""
+
+from typing import Any
+
+import numpy as np
+
+from fedjax_fair.cli import components as parts
+from fedjax_fair.cli.rule_syntax import Entry, row_name
+
+UNEVEN = 1.2
+"""Times the smallest client's examples that the largest has, from where weights by size are worth a word."""
+
+
+def on_names(texts: tuple[str, ...]) -> list[str]:
+    """What rows with a name of the user's are: tables call them by the name alone."""
+    named = [
+        f"{row_name(text)} is {text.removeprefix(row_name(text) + '=')}" for text in texts if row_name(text) != text
+    ]
+    return [f"rows: {'; '.join(named)}"] if named else []
+
+
+def on_weights(experiment: Any, entries: dict[str, Entry], sizes: np.ndarray) -> list[str]:
+    """A remark where the baseline is FedAvg by size, sizes differ, and FedAvg of equal weights is no row."""
+    weightings = {
+        name: (parts.settings_of_factory(experiment, "fedavg") | entry.settings).get("weighting", "size")
+        for name, entry in entries.items()
+        if entry.rule == "fedavg"
+    }
+    by_size = weightings.get(experiment.baseline or next(iter(entries))) == "size"
+    if (
+        not by_size
+        or "uniform" in weightings.values()
+        or len(entries) == len(weightings)
+        or max(sizes) < UNEVEN * min(sizes)
+    ):
+        return []
+    return [
+        f"clients have {min(sizes)} to {max(sizes)} training examples, and the baseline weighs them by size: most "
+        "rules start from equal weights. A row uniform=fedavg:weighting=uniform tells what these alone do"
+    ]
+
+
+def on_own_rules(entries: dict[str, Entry], tune: dict[str, dict[str, list[Any]]]) -> list[str]:
+    """A remark on rules of the user's own, which have no grid in the registry."""
+    own = [name for name in tune if ":" in entries[name].rule]
+    told = "settings of your own rule are tuned in Python, by tune="
+    return [f"--tune tries learning rates alone of {', '.join(own)}: {told}"] if own else []
