@@ -55,12 +55,16 @@ def unused(sim: Simulation, history: History, stayed: bool) -> list[str]:
             f"no update moved the model in {rounds} rounds, so it is as it began: the clients made no local step "
             "(limit=), or none that is large enough to change a weight (the rates of trainer and server_optimizer)"
         ]
-    still = int((active.any(1) & ~np.any(coef, axis=1)).sum())
-    if still >= min(OFTEN, rounds):
-        return [
-            f"the server did not move in {still} of {rounds} rounds, in which every coefficient was 0: see whether "
-            "the rule's numbers overflow (see ff.check_rule)"
-        ]
+    silent = int((active.any(1) & ~np.any(coef, axis=1)).sum())
+    said = [
+        f"in {silent} of {rounds} rounds the rule gave every client a coefficient of 0: unless it is meant to, see "
+        "whether its numbers overflow (ff.check_rule)"
+    ]
+    return said * (silent >= min(OFTEN, rounds)) + _never(sim, history)
+
+
+def _never(sim: Simulation, history: History) -> list[str]:
+    """A sentence where clients were there and their updates were never used."""
     never = never_used(history)
     if sim.faulty is not None:
         never = [(k, times) for k, times in never if not sim.faulty[k]]

@@ -21,9 +21,9 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
 
     The state keeps its form; coefficients are finite, also where all losses are 0 or one is 10,000, and 0 for
     inactive clients; the order of the slots, and what inactive slots hold, do not matter; jit, vmap and scan change
-    nothing. Where all
-    losses are equal the order may matter, as it does to a rule that sorts them; then the line says so. A rule is
-    tried with its settings as they are: a Python ``if`` about one of them fails in ``ff.sweep`` alone.
+    nothing. Where all losses are equal the order may matter, as it does to a rule that sorts them; then the line
+    says so. A rule is tried with its settings as they are: a Python ``if`` about one of them fails in ``ff.sweep``
+    alone.
 
     Args:
       rule: an Aggregator or a Method.

@@ -82,9 +82,10 @@ def said(error: Exception) -> str:
 
 def _from_file(path: Path, kind: str) -> Any:
     if not path.is_file():
-        raise ValueError(
-            f"{kind} {path} cannot be read: there is no such file, from {Path.cwd()}"
-        ) from FileNotFoundError(str(path))
+        here = "" if path.is_absolute() else f", from {Path.cwd()}"
+        raise ValueError(f"{kind} {path} cannot be read: there is no such file{here}") from FileNotFoundError(
+            str(path)
+        )
     return _loaded(kind, str(path), lambda: _executed(path.resolve(), path.stat().st_mtime_ns))
 
 

@@ -29,7 +29,7 @@ from fedjax_fair.results.compare_arguments import (
     settings_of_rule,
 )
 from fedjax_fair.results.compare_runs import Course, Form, Work, references_work, rules_work
-from fedjax_fair.results.generations import generations
+from fedjax_fair.results.generations import generations, remember
 from fedjax_fair.types import Simulation
 
 CRITERIA = ("accuracy", "worst10", "gini", "variance", "accuracy_if_worst10")
@@ -146,6 +146,8 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
     works = [rules_work(runs, build, alikes, course, made)]
     if asked.references and not grids[baseline]:  # else once it is known with which settings
         works.append(laid.references(0))
+    if not begun:
+        remember(folder, added)
     return laid._replace(works=works)
 
 
@@ -179,19 +181,22 @@ def forms(
     """The first ``replicates`` of the federations by which can share programs: those of one of the ``parts``.
 
     ``sims`` are what ``build`` makes on the first part's ``largest``, a run of each rule. Where it makes the same
-    of all federations, one form serves a part; else each federation has its own. Of the first rule all federations
-    are looked at, of the others one.
+    of all of a part's federations, one form serves the part; else each federation has its own. Of the first rule
+    all federations are looked at, of the others one.
     """
-    different = {id(data): data for of in parts for data in of.each if data is not parts[0].largest}
-    pairs = [(0, data) for data in different.values()]
-    pairs += [(i, data) for i in range(1, len(runs)) for data in [*different.values()][:1]]
-    if not all(made_alike(_without_data(sims[i]), _without_data(alone(runs[i], build, data))) for i, data in pairs):
-        return [Form(Alike(data, [data]), [r]) for r, data in enumerate(datas[:replicates])]
     found: list[Form] = []
+    first = 0
     for of in parts:
-        first = sum(len(form.of.each) for form in found)
+        made = sims if of is parts[0] else [alone(run, build, of.largest) for run in runs]
+        different = [*{id(data): data for data in of.each if data is not of.largest}.values()]
+        pairs = [(0, data) for data in different]
+        pairs += [(i, data) for i in range(1, len(runs)) for data in different[:1]]
+        alike = all(
+            made_alike(_without_data(made[i]), _without_data(alone(runs[i], build, data))) for i, data in pairs
+        )
         asked = [r for r in range(first, first + len(of.each)) if r < replicates]
-        found += [Form(of, asked)] if asked else []
+        found += [Form(of, asked)] if alike else [Form(Alike(datas[r], [datas[r]]), [r]) for r in asked]
+        first += len(of.each)
     return found
 
 

@@ -1,6 +1,7 @@
 """What a reader of a comparison must know: rules without effect, runs still climbing, choices at an edge."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,8 +55,12 @@ def climbing(of: "Comparison") -> list[str]:
         return []
     named = ", ".join(f"{rule} ({gain:+.2g}{unit * (i == 0)})" for i, (rule, gain) in enumerate(found.items()))
     said = [f"still improving in mean {of.metric.name} over the last {of.last} evaluations: {named}. Train longer"]
-    lowest = {rule: min(grid["lr"]) for rule, grid in of.grids.items() if len({*grid.get("lr", ())}) > 1}
-    slow = [rule for rule in found if rule in lowest and of.settings[rule]["lr"] == lowest[rule]]
+    rates = {rule: grid["lr"] for rule, grid in of.grids.items() if rule in found and "lr" in grid}
+    slow = [
+        rule
+        for rule, tried in rates.items()
+        if _are_numbers(tried) and len({*tried}) > 1 and of.settings[rule]["lr"] == min(tried)
+    ]
     if slow and of.choose in ("worst10", "variance", "gini"):
         whose = "its" if len(slow) == 1 else "their"
         said += [
@@ -86,8 +91,9 @@ def judged_alike(of: "Comparison") -> list[str]:
     """Replicates trained on other examples and judged by the same: the chance in these is common to all."""
     if of.fixed or not of.same_examples or len(of.examples) < 2:
         return []
+    mine = of.examples[0] if of.clients is None else of.examples[0][of.clients]
     return [
-        f"all replicates are judged by the same {sum(map(int, of.examples[0]))} {of.split} examples: intervals and "
+        f"all replicates are judged by the same {int(mine.sum())} {of.split} examples: intervals and "
         "stars leave out the chance of which these are, for small clients the larger part. Draw them anew in every "
         "replicate, or repeat with others"
     ]
@@ -182,13 +188,16 @@ def edges(of: "Comparison") -> list[str]:
     for rule, point in of.settings.items():
         for name, value in point.items():
             tried = of.grids[rule][name]
-            numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in tried)
-            if numbers and len(tried) > 1 and value in (min(tried), max(tried)):
+            if _are_numbers(tried) and len(tried) > 2 and value in (min(tried), max(tried)):
                 found.append(f"{rule} {name}={value:g}")
                 rates.append(name == "lr")
     how = ["around another rate (--lr X)"] * any(rates) + ["with a value given (RULE:SETTING=X)"] * (not all(rates))
     again = f"Better ones may lie beyond: run again {' or '.join(how)}; in Python, with more values in tune"
     return [f"chosen at the edge of its grid: {', '.join(found)}. {again}"] if found else []
+
+
+def _are_numbers(tried: Iterable[Any]) -> bool:
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in tried)
 
 
 def budgets(of: "Comparison") -> dict[str, int]:

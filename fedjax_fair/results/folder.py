@@ -120,8 +120,8 @@ def write(
 def _tabulars(of: Comparison) -> str:
     """The LaTeX of both tables."""
     several = len(of.examples) > 1 and len(of.runs) > 1
-    told = [*of.legend(), "* p < .05 after Holm over the rules, of the paired difference from the baseline."]
-    notes = "".join(f"% {sentence}\n" for sentence in told)
+    stars = ["* p < .05 after Holm over the rules, of the paired difference from the baseline."] * several
+    notes = "".join(f"% {sentence}\n" for sentence in [*of.legend(), *stars])
     return notes + of.to_latex() + (f"\n% {PAIRED}\n{of.differences().to_latex()}" if several else "")
 
 

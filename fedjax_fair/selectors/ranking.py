@@ -42,7 +42,7 @@ def any_of(chosen: Callable[[Array], Array], n: int, m: int, key: Key, otherwise
     ``otherwise(key)``, as even-handed, where 8 m draws with replacement do not hit on m: few are chosen.
     """
     here, there = jax.random.split(key)
-    drawn = jax.random.randint(here, (8 * m,), 0, n)
+    drawn = jax.random.randint(here, (8 * m,), 0, n, jnp.int32)
     order = jnp.argsort(drawn, stable=True)
     again = jnp.zeros(8 * m, bool).at[order[1:]].set(drawn[order[1:]] == drawn[order[:-1]])
     hit = chosen(drawn) & ~again

@@ -188,6 +188,22 @@ def test_a_data_frame_and_latex(found):
     assert paired[4] == "no-op & " + "$+0.0 [+0.0, +0.0]$ & " * 3 + r"$+.000 [+.000, +.000]$ \\"
 
 
+def test_examples_that_judge_every_replicate_are_noticed(found):
+    """Also where features differ, as gaps that are filled by what each replicate trains on."""
+    assert not found.same_examples
+
+    def federation(seed):
+        x, y, who = np.full((12, 2), float(seed), np.float32), np.arange(12) % 2, np.arange(12) % 3
+        test = {"test": (x + 1, y), "test_client_id": who}
+        return ff.FederatedData.from_arrays(x, y, client_id=who, split=(1.0, 0.0, 0.0), seed=seed, **test)
+
+    def tested(rule, data):
+        return ff.simulation(toy.linear, data, aggregator=rule, trainer=ff.local_sgd(optax.sgd(0.1), batch_size=2))
+
+    got = ff.compare({"fedavg": ff.fedavg()}, tested, **{**SHORT, "federation": federation}, replicates=2)
+    assert got.same_examples
+
+
 def test_from_another_baseline_the_same_difference_has_the_other_sign(found):
     there, back = found.differences()["fedmaba"], found.differences("fedmaba")["fedavg"]
     for measure in there:
@@ -220,8 +236,11 @@ def test_larger_federations_that_come_later_leave_what_is_kept_as_it_is(tmp_path
     for found in (more, again, fewer):
         for one, other in zip(first.runs["fedavg"], found.runs["fedavg"]):
             assert_array_equal(one.accuracy, other.accuracy)
+    with pytest.raises(ValueError, match="rounds was 4 and is 5"):
+        ff.compare(rules, build, replicates=9, **{**few, "rounds": 5})
+    assert (tmp_path / "replicates.json").read_text() == "[2, 1]\n"  # what was refused has added nothing
     (tmp_path / "replicates.json").write_text("[2, ")
-    with pytest.raises(ValueError, match=r"replicates.json cannot be read or written \(JSONDecodeError\)"):
+    with pytest.raises(ValueError, match=r"replicates.json cannot be read \(JSONDecodeError\)"):
         ff.compare(rules, build, replicates=2, **few)
 
 

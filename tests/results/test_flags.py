@@ -99,11 +99,6 @@ CASES = {
         {**TUNED, "settings": {"a": {"lr": 1.0}}, "grids": {"a": {"lr": [0.1, 0.5, 1.0]}}},
         r"edge of its grid: a lr=1\. Better .* run again around another rate \(--lr X\); in Python",
     ),
-    "edge of two": (
-        {"a": plain()},
-        {**TUNED, "grids": {"a": {"q": [0.1, 1.0]}}},
-        r"edge of its grid: a q=1\. Better",
-    ),
     "longer, tuned": (
         {"a": [history(coef=0.5)]},
         {**TUNED, "settings": {"a": {"lr": 0.5}}, "grids": {"a": {"lr": [0.1, 0.5, 1.0]}}},

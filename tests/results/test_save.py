@@ -165,6 +165,9 @@ def test_a_comparison_and_a_sweep_are_saved_as_they_are(tmp_path):
     found = ff.compare(rules, build, federation=data, replicates=2, rounds=2, eval_every=2, references=False)
     place = ff.save(tmp_path / "compared", found, {"dataset": "synthetic"})
     assert (place / "comparison.txt").read_text() == found.table() + "\n"
+    tex = (place / "comparison.tex").read_text()
+    assert tex.endswith(found.differences().to_latex())
+    assert tex.count(r"\begin{tabular}") == 2
     assert "comparison" in json.loads((place / "summary.json").read_text())
     swept = ff.sweep(lambda lr: build(ff.fedavg(), data, lr), {"lr": [0.1, 0.2]}, seeds=1, rounds=2, eval_every=2)
     place = ff.save(tmp_path / "swept", swept)

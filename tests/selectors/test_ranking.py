@@ -1,5 +1,6 @@
 """A few of many clients who have never taken part, without a look at all of them."""
 
+import importlib
 from itertools import combinations
 
 import jax
@@ -36,6 +37,18 @@ def test_every_set_of_those_chosen_is_equally_likely():
 def test_where_fewer_are_chosen_than_are_wanted_the_other_way_is_taken():
     assert_array_equal(drawn(CHOSEN, 5, 50), -1)
     assert_array_equal(drawn(jnp.zeros(6, bool), 1, 50), -1)
+
+
+def test_while_most_of_many_are_new_ucb_cs_ranks_nobody_in_any_precision(monkeypatch):
+    module = importlib.import_module("fedjax_fair.selectors.ucb_cs")
+    monkeypatch.setattr(module, "top", lambda values, m, key: jnp.full(m, -1, jnp.int32))  # the long way
+    selector = ff.ucb_cs(5)
+    for wide in (False, True):
+        with jax.enable_x64(wide):
+            ids, _ = selector.select(selector.init(jnp.ones(MANY)), jax.random.key(0), make_context(MANY))
+        assert ids.dtype == jnp.int32
+        assert len({*ids.tolist()}) == 5
+        assert min(ids.tolist()) >= 0
 
 
 def test_of_many_clients_nobody_is_played_twice_before_everybody_has_been():

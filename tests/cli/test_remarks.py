@@ -1,0 +1,43 @@
+"""What ``compare`` remarks on before it begins."""
+
+import numpy as np
+import pytest
+
+from fedjax_fair.cli.experiment import experiment_class
+from fedjax_fair.cli.remarks import on_names, on_own_rules, on_weights
+from fedjax_fair.cli.rule_syntax import parse_rule, row_name
+
+
+def entries(*texts):
+    return {row_name(text): parse_rule(text) for text in texts}
+
+
+def test_rows_with_names_are_told_by_their_rules():
+    assert on_names(("fedavg", "mild=qfedavg:q=.1", "qfedavg:q=5")) == ["rows: mild is qfedavg:q=.1"]
+    assert on_names(("fedavg", "qfedavg:q=5")) == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "sizes", "baseline", "told"),
+    [
+        (("fedavg", "afl"), (10, 40), None, True),
+        (("fedavg", "afl"), (38, 40), None, False),
+        (("fedavg", "uniform=fedavg:weighting=uniform", "afl"), (10, 40), None, False),
+        (("fedavg:weighting=uniform", "afl"), (10, 40), None, False),
+        (("fedavg", "afl"), (10, 40), "afl", False),
+        (("afl", "fedavg"), (10, 40), "fedavg", True),
+        (("fedavg",), (10, 40), None, False),
+    ],
+)
+def test_a_baseline_that_weighs_by_size_is_remarked_on_where_sizes_differ(texts, sizes, baseline, told):
+    experiment = experiment_class("Compare", [("baseline", str | None, baseline)], "")()
+    said = on_weights(experiment, entries(*texts), np.array(sizes))
+    assert len(said) == told
+    assert all(line.startswith("clients have 10 to 40 training examples, and the baseline weighs") for line in said)
+
+
+def test_rules_of_the_users_own_have_learning_rates_alone():
+    mine = {"qfedavg:q=5": {"lr": [0.1]}, "mine": {"lr": [0.1]}}
+    (said,) = on_own_rules(entries("qfedavg:q=5", "mine=my_rules.py:rule"), mine)
+    assert said.startswith("--tune tries learning rates alone of mine: settings of your own rule")
+    assert on_own_rules(entries("qfedavg:q=5"), {"qfedavg:q=5": {"lr": [0.1]}}) == []
