@@ -149,10 +149,10 @@ def test_the_table_is_written_whenever_another_process_has_ended_a_run(trained, 
 
     def one_after_another(cluster, work, shared, pieces, advance, remark):
         sent = cloudpickle.dumps((shared, {}))
-        for i, (_, rounds) in enumerate(pieces):
+        for i, piece in enumerate(pieces):
             said.append(studies.status("study"))
             work(sent, i)
-            advance(rounds)
+            advance(piece.rounds)
 
     def has_ended(row, seed, place, asked, progress):
         path = runs.path_of(place, row, seed)
