@@ -191,11 +191,11 @@ def forms(
         different = [*{id(data): data for data in of.each if data is not of.largest}.values()]
         pairs = [(0, data) for data in different]
         pairs += [(i, data) for i in range(1, len(runs)) for data in different[:1]]
-        alike = all(
+        same = all(
             made_alike(_without_data(made[i]), _without_data(alone(runs[i], build, data))) for i, data in pairs
         )
         asked = [r for r in range(first, first + len(of.each)) if r < replicates]
-        found += [Form(of, asked)] if alike else [Form(Alike(datas[r], [datas[r]]), [r]) for r in asked]
+        found += [Form(of, asked)] if same else [Form(Alike(datas[r], [datas[r]]), [r]) for r in asked]
         first += len(of.each)
     return found
 
