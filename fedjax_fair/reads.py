@@ -19,6 +19,7 @@ from fedjax_fair.types import (
     Report,
     Selector,
     as_method,
+    heard_by_rule,
     message_of,
     server_transform,
 )
@@ -59,13 +60,14 @@ def reads(
     check_functions(method.aggregator)
 
     def results(report: Report, params: Params) -> Any:
+        heard = heard_by_rule(report, method.memory)
         sizes, key = jnp.ones((n_clients,)), jax.random.key(0)
         transform = server_transform(method, n_clients, slots)
         coef, start = jnp.ones((slots,)), method.aggregator.init(sizes, key)
         sent = {"report": report, "coef": coef, "key": key}
         return (
-            method.aggregator.weigh(start, report, key),
-            () if method.revise is None else method.revise(start, coef, report, key, _losses),
+            method.aggregator.weigh(start, heard, key),
+            () if method.revise is None else method.revise(start, coef, heard, key, _losses),
             transform.update(params, transform.init(params), params, **sent),
             selector.observe(selector.init(sizes, key), report) if selector is not None else (),
         )
@@ -158,7 +160,7 @@ def used_inputs(program: Jaxpr) -> list[bool]:
 
 def toy_report(slots: int, params: Params, memory: Memory | None = None) -> Report:
     """A report of ones from clients 0 ... slots - 1, with updates shaped as ``params``."""
-    one = jnp.ones((slots,))
+    one, sent = jnp.ones((slots,)), message_of(memory, params)
 
     def like(tree: Any) -> Any:
         return jax.tree.map(lambda p: jnp.ones((slots, *p.shape), p.dtype), tree)
@@ -174,5 +176,5 @@ def toy_report(slots: int, params: Params, memory: Memory | None = None) -> Repo
         gram=jnp.ones((slots, slots)),
         updates=like(params),
         steps=jnp.ones((slots,), jnp.int32),
-        message=like(message_of(memory, params)),
+        message=sent if memory is not None and memory.summed else like(sent),
     )

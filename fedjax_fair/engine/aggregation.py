@@ -16,14 +16,15 @@ from jax.sharding import Mesh
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.checks import check_weights
 from fedjax_fair.engine.components import Components
-from fedjax_fair.engine.devices import gather, share
+from fedjax_fair.engine.devices import added, gather, share
 from fedjax_fair.engine.failures import drop_coefficients, drop_failures, finite, numbers, silence, zeroed
 from fedjax_fair.engine.memory import written
 from fedjax_fair.engine.signals import gram
-from fedjax_fair.engine.training import Carried, Sent, no_sum, weighted_sum
+from fedjax_fair.engine.training import Carried, Sent, Sums, no_sum, weighted_sum
+from fedjax_fair.numerics.batch_sum import over_clients
 from fedjax_fair.numerics.solvers import scatter
 from fedjax_fair.robustness.faults import Fault, misreport, misreport_losses
-from fedjax_fair.types import Key, Losses, Memory, Params, Report, SimState, State, message_of
+from fedjax_fair.types import Key, Losses, Memory, Params, Report, SimState, State, heard_by_rule, message_of
 
 REVEALED = frozenset(["train_loss", "train_loss_std", "gram", "updates", "steps", "message"])
 """The signals that are known after training only."""
@@ -91,15 +92,17 @@ def train_and_weigh(
     training, of the rule, of the faults and of the absences.
     """
     cohort, mesh, there = parts.selector.cohort, parts.mesh, report.active
+    adds = parts.memory is not None and parts.memory.summed
 
     def judge(report: Report) -> tuple[Report, Array, State]:
-        coef, memory = check_weights(parts.weigh(state.aggregator, report, weigh), cohort, state.aggregator)
-        return *drop_coefficients(report, coef), memory
+        said = parts.weigh(state.aggregator, heard_by_rule(report, parts.memory), weigh)
+        coef, after = check_weights(said, cohort, state.aggregator)
+        return *drop_coefficients(report, coef), after
 
     local = (state.params, near, share(report.ids, mesh, "edge"), train, state.round)
-    summed = parts.training.summed
-    if summed is None or parts.revise is not None or not REVEALED.isdisjoint(parts.reads):
-        carried = Carried(state.memory, parts.broadcast(state))
+    summed, carried = parts.training.summed, Carried(state.memory, parts.broadcast(state))
+    revealing = REVEALED - {"message"} if adds else REVEALED
+    if summed is None or parts.revise is not None or not revealing.isdisjoint(parts.reads):
         sent = parts.training.stacked(*local, carried)
         if "steps" in parts.reads and sent.trace.steps is None:
             raise ValueError("trainer must count its steps, Trace(steps=...), for a rule that reads them, got none")
@@ -109,20 +112,32 @@ def train_and_weigh(
             nobody = jnp.zeros((parts.n_clients,), bool)
             failed = scatter(nobody, report.ids, there & ~report.active, there)
             ask = losses_of(parts, state, data, failed, fault, present)
-            second = parts.revise(after, coef, report, jax.random.fold_in(weigh, 1), ask)
+            said = heard_by_rule(report, parts.memory)
+            second = parts.revise(after, coef, said, jax.random.fold_in(weigh, 1), ask)
             coef, after = check_weights(second, cohort, after, "revise")
             report, coef = drop_coefficients(report, coef)
         mine = share(coef, mesh)
         total = jax.tree.map(lambda u: weighted_sum(mine, u), updates)
         kept = written(state.memory, report.ids, gather(sent.memory, cohort, mesh), report.active)
+        if adds:
+            report = report._replace(message=jax.tree.map(over_clients, report.message))
         return Trained(report, coef, after, total, kept)
 
-    def train_and_add(coef: Array) -> tuple[Params, Array]:
-        total, arrived = summed(*local, share(coef, mesh))
-        return total, gather(arrived, cohort, mesh)
+    def train_and_add(coef: Array, heard: Array) -> Sums:
+        sums = summed(*local, *share((coef, heard), mesh), carried)
+        arrived, kept = gather((sums.arrived, sums.memory), cohort, mesh)
+        return sums._replace(message=added(sums.message, mesh), arrived=arrived, memory=kept)
 
     report = drop_failures(report, parts.reads, report.active)
-    return Trained(*weigh_first(report, judge, train_and_add, state.aggregator, state.params), None)
+    message = message_of(parts.memory, state.params) if adds else None
+    kept = jax.tree.map(lambda leaf: jnp.zeros((cohort, *leaf.shape[1:]), leaf.dtype), state.memory)
+    nothing = Sums(no_sum(state.params), no_sum(message), report.active, kept)
+    report, coef, after, sums = weigh_first(report, judge, train_and_add, state.aggregator, nothing)
+    if adds:
+        sent = jax.tree.map(lambda sum, one: sum.astype(one.dtype), sums.message, message)
+        report = report._replace(message=sent)
+    memory = written(state.memory, report.ids, sums.memory, report.active)
+    return Trained(report, coef, after, sums.update, memory)
 
 
 def losses_of(
@@ -153,33 +168,33 @@ class Try(NamedTuple):
     """bool[S]: who got a coefficient."""
     coef: Array
     state: State
-    total: Params
+    sums: Sums
 
 
 def weigh_first(
     report: Report,
     judge: Judge,
-    train: Callable[[Array], tuple[Params, Array]],
+    train: Callable[[Array, Array], Sums],
     state: State,
-    params: Params,
-) -> tuple[Report, Array, State, Params]:
-    """``(report, coef f[S], state, sum_k coef_k update_k)`` of a rule that reads nothing of REVEALED.
+    nothing: Sums,
+) -> tuple[Report, Array, State, Sums]:
+    """``(report, coef f[S], state, sums)`` of a rule that reads nothing of REVEALED.
 
-    ``train`` goes from coefficients to that sum and to whose updates were finite, bool[S]. Where one was not, the
-    client is silenced, and all train again: the rule's other coefficients may depend on it.
+    ``train`` goes from coefficients, and from who got one, to what is added up; ``nothing`` is that of nobody.
+    Where a client's update was not finite, it is silenced, and all train again: the rule's other coefficients may
+    depend on it.
     """
 
     def attempt(before: Try) -> Try:
         heard, coef, after = judge(silence(report, before.there))
-        total, arrived = train(coef)
-        return Try(before.there & arrived, (before.there & ~arrived).any(), heard.active, coef, after, total)
+        sums = train(coef, heard.active)
+        failed = (before.there & ~sums.arrived).any()
+        return Try(before.there & sums.arrived, failed, heard.active, coef, after, sums)
 
     coef = jax.eval_shape(judge, report)[1]
-    start = Try(
-        report.active, jnp.array(True), report.active, jnp.zeros(coef.shape, coef.dtype), state, no_sum(params)
-    )
+    start = Try(report.active, jnp.array(True), report.active, jnp.zeros(coef.shape, coef.dtype), state, nothing)
     last = jax.lax.while_loop(lambda before: before.failed, attempt, start)
-    return silence(report, last.active), last.coef, last.state, last.total
+    return silence(report, last.active), last.coef, last.state, last.sums
 
 
 def serve(

@@ -15,7 +15,11 @@ SIGNALS = ("loss", "train_loss", "train_loss_std", "accuracy")
 
 def all_finite(tree: Any) -> Array:
     """Whether all numbers of a tree of arrays are finite: bool[]."""
-    return functools.reduce(jnp.logical_and, (jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)))
+    alike: dict[tuple[int, ...], list[Array]] = {}  # of one shape are looked at in one go
+    for leaf in jax.tree.leaves(tree):
+        alike.setdefault(jnp.shape(leaf), []).append(jnp.isfinite(leaf))
+    each = (functools.reduce(jnp.logical_and, flags).all() for flags in alike.values())
+    return functools.reduce(jnp.logical_and, each)
 
 
 def numbers(tree: Any) -> list[Array]:

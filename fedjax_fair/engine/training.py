@@ -50,15 +50,27 @@ class Carried(NamedTuple):
 NOTHING = Carried()
 
 
+class Sums(NamedTuple):
+    """What the clients of a cohort send, added up as it comes; and what stays with them."""
+
+    update: Params
+    """``sum_k coef_k update_k``."""
+    message: Any
+    """``sum_k heard_k message_k``; None where nobody sends any, or where nobody adds them up."""
+    arrived: Array
+    """bool[S]"""
+    memory: Any
+    """[S, ...]"""
+
+
 class Training(NamedTuple):
     """How cohorts of a federation train; built by :func:`cohort_training`."""
 
     stacked: Callable[..., Sent]
     """``(params, data, ids i32[S], key, round, carried=NOTHING) -> Sent``, of arrays [S, ...]."""
-    summed: Callable[[Params, FederatedData, Array, Key, Array, Array], tuple[Params, Array]] | None
-    """``(params, data, ids i32[S], key, round, coef f[S]) -> (sum_k coef_k update_k, arrived bool[S])``. None where
-    the whole cohort trains side by side, for its updates are all there anyway, where it is faulty, and where
-    clients remember."""
+    summed: Callable[..., Sums] | None
+    """``(params, data, ids i32[S], key, round, coef f[S], heard bool[S], carried=NOTHING) -> Sums``. None where the
+    whole cohort trains side by side, for its updates are all there anyway, and where it is faulty."""
 
 
 def cohort_training(
@@ -124,19 +136,34 @@ def cohort_training(
         return by_blocks(stack, None, ids, width)[1]
 
     def summed(
-        params: Params, data: FederatedData, ids: Array, key: Key, round: Array, coef: Array
-    ) -> tuple[Params, Array]:
-        some = sending(params, data, key, round, NOTHING)
+        params: Params,
+        data: FederatedData,
+        ids: Array,
+        key: Key,
+        round: Array,
+        coef: Array,
+        heard: Array,
+        carried: Carried = NOTHING,
+    ) -> Sums:
+        some = sending(params, data, key, round, carried)
+        adds = memory is not None and memory.summed
 
-        def add(total: Params, now: tuple[Array, Array]) -> tuple[Params, Array]:
-            parts = some(now[0])
-            for part, own in zip(parts, now[1].reshape(len(parts), -1)):
-                total = jax.tree.map(lambda sum, u, own=own: sum + weighted_sum(own, u), total, part.update)
-            return total, jnp.concatenate([part.arrived for part in parts])
+        def plus(total: Any, weights: Array, sent: Any) -> Any:
+            return jax.tree.map(lambda sum, own: sum + weighted_sum(weights, own), total, sent)
 
-        return by_blocks(add, no_sum(params), (ids, coef), width)
+        def add(totals: tuple[Any, Any], now: tuple[Array, Array, Array]) -> tuple[tuple[Any, Any], Any]:
+            parts, (update, message) = some(now[0]), totals
+            for part, own, on in zip(parts, *(weights.reshape(len(parts), -1) for weights in now[1:])):
+                update = plus(update, own, part.update)
+                message = plus(message, on, part.message) if adds else None
+            kept = [(part.arrived, part.memory) for part in parts]
+            return (update, message), jax.tree.map(lambda *of: jnp.concatenate(of), *kept)
 
-    return Training(stacked, None if width is None or faulty or memory is not None else summed)
+        nothing = no_sum(params), no_sum(message_of(memory, params)) if adds else None
+        (update, message), (arrived, kept) = by_blocks(add, nothing, (ids, coef, heard), width)
+        return Sums(update, message, arrived, kept)
+
+    return Training(stacked, None if width is None or faulty else summed)
 
 
 def client_of(data: FederatedData, id: Array, largest: int, size: int | None = None) -> Client:
@@ -173,9 +200,9 @@ def adding(dtype: Any) -> Any:
     return jnp.promote_types(dtype, jnp.float32) if jnp.issubdtype(dtype, jnp.inexact) else dtype
 
 
-def no_sum(params: Params) -> Params:
-    """The sum of no updates of such a model."""
-    return jax.tree.map(lambda w: jnp.zeros(w.shape, adding(w.dtype)), params)
+def no_sum(one: Any) -> Any:
+    """The sum of no updates, or messages, of this form."""
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, adding(leaf.dtype)), one)
 
 
 def _alone(sent: Sent) -> Sent:

@@ -5,11 +5,11 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import optax
+from jax import Array
 
 from fedjax_fair.aggregators.fedavg import fedavg
 from fedjax_fair.local.remembering import Around, Finish, full_gradient, inner, need_local_sgd, plus
 from fedjax_fair.methods.base import around, zeros
-from fedjax_fair.numerics.batch_sum import over_clients
 from fedjax_fair.types import (
     Aggregator,
     Client,
@@ -74,11 +74,16 @@ def scaffold(option: Literal[1, 2] = 2, aggregator: Aggregator | Method | None =
             def finish(trained: Params, trace: Trace) -> tuple:
                 if option == 1:
                     control = full_gradient(loss, params, client)
+                    change = jax.tree.map(jnp.subtract, control, client.memory)
                 else:
-                    made = jax.tree.map(jnp.subtract, trace.gradient, drift)
                     moved = jnp.asarray(trace.steps) > 0  # without a step nothing is learnt of the gradient
-                    control = jax.tree.map(lambda new, old: jnp.where(moved, new, old), made, client.memory)
-                change = jax.tree.map(jnp.subtract, control, client.memory)
+
+                    def learnt(mean: Array, own: Array, before: Array) -> Array:
+                        return jnp.where(moved, mean - own, before)
+
+                    control = jax.tree.map(learnt, trace.gradient, drift, client.memory)
+                    # c_k^+ - c_k, without reading c_k again
+                    change = jax.tree.map(learnt, trace.gradient, client.broadcast, zeros(params))
                 return trained, trace, control, change
 
             return plus(loss, lambda v: inner(drift, v)), params, finish
@@ -88,11 +93,10 @@ def scaffold(option: Literal[1, 2] = 2, aggregator: Aggregator | Method | None =
     def transform(n_clients: int, cohort: int) -> Transform:
         def update(updates: Params, c: Params, params: Params = None, *, report: Report, **_: Any) -> Any:
             del params
-            changed = jax.tree.map(lambda c, change: c + over_clients(change) / n_clients, c, report.message)
-            return updates, changed
+            return updates, jax.tree.map(lambda c, change: c + change / n_clients, c, report.message)
 
         keeps = optax.GradientTransformationExtraArgs(zeros, update)
         return optax.chain(keeps, server_transform(as_method(base), n_clients, cohort))
 
-    memory = Memory(init=zeros, message=zeros, broadcast=lambda state: state[0])
+    memory = Memory(init=zeros, message=zeros, broadcast=lambda state: state[0], summed=True)
     return around("scaffold", base, memory, local)._replace(transform=transform)

@@ -49,8 +49,7 @@ class Report(NamedTuple):
     steps: Any = None
     """i32[S]: local steps made, where the trainer counts them (``Trace.steps``)."""
     message: Any = None
-    """What the clients send besides the update (``Memory.message``), every leaf with a leading axis S; None for
-    nothing."""
+    """What they send besides the update (``Memory.message``), leaves [S, ...]; the sum where ``Memory.summed``."""
 
 
 class Aggregator(NamedTuple):
@@ -236,6 +235,11 @@ def server_transform(method: Method, n_clients: int, cohort: int) -> Transform:
     if isinstance(method.transform, optax.GradientTransformation):
         return optax.with_extra_args_support(method.transform)
     return method.transform(n_clients, cohort)
+
+
+def heard_by_rule(report: Report, memory: Memory | None) -> Report:
+    """The report as a rule finds it: without the messages of which only the sum is made."""
+    return report._replace(message=None) if memory is not None and memory.summed else report
 
 
 def message_of(memory: Memory | None, params: Params) -> Any:

@@ -95,6 +95,10 @@ class Memory(NamedTuple):
     message: Callable[[Params], Any] | None = None
     """``params -> pytree``: the form of what a client sends besides the update, in zeros; None for nothing. The
     rule and the server find it as ``report.message``."""
+    summed: bool = False
+    """Whether the sum of the active clients' messages is all that the server needs, as under secure aggregation:
+    the ``transform`` finds it as ``report.message``, without a client axis, and a rule finds None. Then no more
+    than one message exists at a time."""
     broadcast: Callable[[Any], Any] | None = None
     """``state -> pytree``: what the server sends besides the model, of the state of the method's ``transform``; of
     the rule's, where the method has no transform."""

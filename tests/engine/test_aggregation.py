@@ -56,18 +56,19 @@ def ways(monkeypatch):
     return taken
 
 
-@pytest.mark.parametrize("block", [1, 2, 3])
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(
+    ("name", "block"), [*((name, block) for name in RULES for block in (1, 2, 3)), ("scaffold", 2), ("ditto", 2)]
+)
 def test_a_round_is_what_it_is_with_every_update_kept(data, ways, name, block):
     """Models, memories and coefficients, three rounds on."""
+    rule = {**RULES, "scaffold": ff.scaffold(), "ditto": ff.ditto()}[name]
     server = optax.adam(0.1)
-    added, infos = play(simulation(data, RULES[name], DRAWS, client_block=block, server_optimizer=server), 3)
-    kept, expected = play(
-        simulation(data, listening(RULES[name]), DRAWS, client_block=block, server_optimizer=server), 3
-    )
+    added, infos = play(simulation(data, rule, DRAWS, client_block=block, server_optimizer=server), 3)
+    kept, expected = play(simulation(data, listening(rule), DRAWS, client_block=block, server_optimizer=server), 3)
     assert set(ways) == {"summed", "stacked"}
     close((added.params, added.server), (kept.params, kept.server), rtol=2e-5, atol=1e-6)
     close(added.aggregator, kept.aggregator, rtol=1e-5)
+    close(added.memory, kept.memory, rtol=1e-5, atol=1e-6)
     for info, want in zip(infos, expected):
         np.testing.assert_allclose(info.coef, want.coef, rtol=1e-5)
 

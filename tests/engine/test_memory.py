@@ -22,15 +22,17 @@ def quick(quick_to_compile):
     pass
 
 
-def total(report, name):
-    return jax.tree.map(lambda leaf: leaf.sum(0), report.message[name])
+def as_they_are(id, round, kept, message):
+    return kept, message
 
 
-def counting(spoil=lambda id, round, kept, message: (kept, message)):
-    """Clients that count their rounds and tell which it is; a server that adds that up and tells the sum."""
+def counting(spoil=as_they_are, summed=False):
+    """Clients that count their rounds and tell which it is; a server that adds that up, or hears the sum alone, and
+    tells it."""
 
     def update(updates, state, params=None, *, report, **_):
-        return updates, state + total(report, "turn")
+        said = report.message["turn"]
+        return updates, state + (said if summed else said.sum(0))
 
     def local(trainer):
         def train(loss, params, client, key, round):
@@ -44,14 +46,16 @@ def counting(spoil=lambda id, round, kept, message: (kept, message)):
     def init(params):
         return {"turns": jnp.zeros(()), "heard": jnp.zeros(())}
 
-    memory = Memory(init, message=lambda params: {"turn": jnp.zeros(())}, broadcast=lambda state: state)
+    memory = Memory(
+        init, message=lambda params: {"turn": jnp.zeros(())}, broadcast=lambda state: state, summed=summed
+    )
     transform = optax.GradientTransformationExtraArgs(lambda params: jnp.zeros(()), update)
     return Method(ff.fedavg(), local=local, transform=transform, memory=memory)
 
 
-@pytest.mark.parametrize("block", [None, 1, 2])
-def test_memory_message_and_broadcast_go_round(data, block):
-    sim = toy.simulation(data, counting(), trainer=LOCAL, selector=ff.uniform(3), client_block=block)
+@pytest.mark.parametrize(("block", "summed"), [(None, False), (1, False), (None, True), (1, True), (2, True)])
+def test_memory_message_and_broadcast_go_round(data, block, summed):
+    sim = toy.simulation(data, counting(summed=summed), trainer=LOCAL, selector=ff.uniform(3), client_block=block)
     state, infos = toy.play(sim, rounds=6)
     turns, heard, told = np.zeros(N), np.zeros(N), 0.0
     for info in infos:
@@ -76,12 +80,18 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("what", SPOILT)
+@pytest.mark.parametrize("summed", [False, True])
 @pytest.mark.parametrize("faults", [(), [ff.faults.scale_update(np.arange(N) == 4, 2.0)]], ids=["", "faults"])
-def test_what_is_not_finite_never_enters_and_the_client_keeps_what_it_had(data, what, faults):
+def test_what_is_not_finite_never_enters_and_the_client_keeps_what_it_had(data, what, faults, summed):
     present = np.ones((5, N), bool)
     present[3, 1] = False
     sim = toy.simulation(
-        data, counting(SPOILT[what]), trainer=LOCAL, faults=faults, available=ff.availability.trace(present)
+        data,
+        counting(SPOILT[what], summed),
+        trainer=LOCAL,
+        faults=faults,
+        available=ff.availability.trace(present),
+        client_block=2,
     )
     state, infos = toy.play(sim, rounds=5)
     active = np.array([info.active for info in infos])
@@ -90,6 +100,15 @@ def test_what_is_not_finite_never_enters_and_the_client_keeps_what_it_had(data, 
     assert_array_equal(active, expected)
     assert_array_equal(state.memory["turns"], expected.sum(0))
     assert np.isfinite(state.server[0])
+
+
+def test_a_rule_hears_nothing_of_messages_that_are_summed(data):
+    def weigh(state, report, key):
+        return jnp.ones(report.ids.shape) + report.message["turn"], state
+
+    method = counting(summed=True)._replace(aggregator=ff.fedavg()._replace(weigh=weigh))
+    with pytest.raises(TypeError, match="NoneType"):
+        toy.simulation(data, method, trainer=LOCAL)
 
 
 def test_nobody_without_a_coefficient_writes(data):
