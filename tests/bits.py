@@ -9,10 +9,10 @@ from toy import federation, linear
 import fedjax_fair as ff
 
 MOMENTUM = optax.sgd(0.5, momentum=0.9)
-CASES = [
-    (ff.fedmaba(), optax.adam(0.01), None),
-    (ff.fedmaba(), MOMENTUM, 2),
-    (ff.fedmgda_plus(), MOMENTUM, 1),
+CASES = [  # the rounds of the first leave a rest; one turn of a loop or two: the others are about blocks
+    (ff.fedmaba(), optax.adam(0.01), None, 7, (1, 2, 3, 100)),
+    (ff.fedmaba(), MOMENTUM, 2, 4, (1,)),
+    (ff.fedmgda_plus(), MOMENTUM, 1, 4, (1,)),
 ]
 
 
@@ -26,7 +26,7 @@ def raw(tree):
 
 def main() -> None:
     data = federation()
-    for number, (rule, server, block) in enumerate(CASES):
+    for number, (rule, server, block, rounds, cuts) in enumerate(CASES):
         sim = ff.simulation(
             linear,
             data,
@@ -36,9 +36,9 @@ def main() -> None:
             server_optimizer=server,
             client_block=block,
         )
-        whole = raw(ff.run(sim, 0, rounds=7, eval_every=2))
-        for chunk in (1, 2, 3, 100):
-            part = raw(ff.run(sim, 0, rounds=7, eval_every=2, chunk=chunk))
+        whole = raw(ff.run(sim, 0, rounds=rounds, eval_every=2))
+        for chunk in cuts:
+            part = raw(ff.run(sim, 0, rounds=rounds, eval_every=2, chunk=chunk))
             if not all(
                 np.array_equal(a, b, equal_nan=True) and a.dtype == b.dtype
                 for a, b in zip(whole, part, strict=True)

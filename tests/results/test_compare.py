@@ -75,14 +75,14 @@ def test_rules_that_share_a_program_end_where_each_ends_alone():
     shared = {name: rules[name] for program in programs for name in program if len(program) > 1}
     assert len(shared) > 15
     run = {"rounds": 3, "eval_every": 3}
-    got = ff.compare(
-        shared, everybody, federation=datas.__getitem__, replicates=2, side_by_side=1, references=False, **run
-    )
-    for i, (name, rule) in enumerate(shared.items()):
-        seed = i % 2
-        _, alone = ff.run(everybody(rule, datas[seed]), seed, 3, eval_every=3)
-        assert_allclose(got.runs[name][seed].coef, alone.coef, rtol=1e-5, atol=1e-6, err_msg=name)
-        assert_allclose(got.runs[name][seed].loss, alone.loss, rtol=1e-5, err_msg=name)
+    settings = {"replicates": 2, "side_by_side": 1, "references": False, **run}
+    with toy.optimized(False):
+        got = ff.compare(shared, everybody, federation=datas.__getitem__, **settings)
+        for i, (name, rule) in enumerate(shared.items()):
+            seed = i % 2
+            _, alone = ff.run(everybody(rule, datas[seed]), seed, 3, eval_every=3)
+            assert_allclose(got.runs[name][seed].coef, alone.coef, rtol=1e-5, atol=1e-6, err_msg=name)
+            assert_allclose(got.runs[name][seed].loss, alone.loss, rtol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("batch", [2, None])
@@ -213,8 +213,8 @@ def test_from_another_baseline_the_same_difference_has_the_other_sign(found):
 
 
 def test_an_interrupted_comparison_goes_on(tmp_path, found):
-    first = ff.compare(RULES, build, replicates=2, checkpoint=tmp_path, **SHORT)
-    again = ff.compare(RULES, build, replicates=3, checkpoint=tmp_path, **SHORT)
+    kept = {**SHORT, "checkpoint": tmp_path, "references": False}
+    first, again = (ff.compare(RULES, build, replicates=count, **kept) for count in (2, 3))
     for rule in RULES:
         for one, other in zip(first.runs[rule], again.runs[rule]):
             assert_array_equal(one.accuracy, other.accuracy)
