@@ -26,6 +26,8 @@ from fedjax_fair.types import as_method
 FREE = ("n",)  # there anyway
 KEPT = {"message": "train_loss"}
 """What stands for messages: updates are kept where anything of training is read; to make messages is the rule's."""
+MADE = {"fedlf": ("gram",)}
+"""What a rule makes of the updates itself, in the engine's place: FedLF's inner products, layer by layer."""
 SIZES = {
     "lr": workloads.WORKLOADS["lr-synthetic"]._replace(
         name="lr-100",
@@ -125,7 +127,8 @@ def main() -> None:
     reads = {name: tuple(s for s in ff.reads(rule) if s not in FREE) for name, rule in rules.items()}
     beside = {}  # FedSGD's local work is not FedAvg's: its baseline shares it
     for name, rule in rules.items():
-        signals = tuple(dict.fromkeys(KEPT.get(signal, signal) for signal in reads[name]))
+        reads_or_makes = (*reads[name], *MADE.get(name, ()))
+        signals = tuple(dict.fromkeys(KEPT.get(signal, signal) for signal in reads_or_makes))
         beside[name] = ("FedAvg, same local work", name if rule.local and rule.memory is None else "", signals)
     plain = {name: (*key[:2], ()) for name, key in beside.items()}
     sims = {name: simulate(rule) for name, rule in rules.items()}
@@ -160,8 +163,8 @@ def main() -> None:
         f"{rounds} rounds of three programs in turn; medians, also of differences. FedAvg here is uniform, with "
         "the rule's own local work (FedSGD's is one full batch; what clients that remember do more is the rule's "
         "own). Signals: FedAvg that is forced to compute what the rule reads (updates are checked and read once; "
-        "messages are the rule's), less FedAvg. Rule itself: the rule less that; small "
-        "differences of either sign are noise."
+        "messages are the rule's; FedLF's inner products of layers count as a Gram matrix), less FedAvg. Rule "
+        "itself: the rule less that; small differences of either sign are noise."
     )
     out = common.folder(options.out, quick=options.quick)
     common.write(out, f"rules-{options.model}", "What a rule costs", notes, [(columns, rows)], numbers)

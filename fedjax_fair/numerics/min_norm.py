@@ -25,9 +25,11 @@ def min_norm_with_row(gram: Array, row: Array, where: Array, guided: Array, iter
     ``guided``, bool[].
     """
     row = jnp.where(where, row, 0)
-    hull = jnp.concatenate([jnp.eye(row.shape[0], dtype=gram.dtype), row[None]])
-    mixture = min_norm(hull @ gram @ hull.T, jnp.append(where, guided), iterations)
-    return mixture @ hull
+    with_all = gram @ row
+    beside = jnp.concatenate([gram, with_all[None]])
+    square = jnp.concatenate([beside, jnp.append(with_all, row @ with_all)[:, None]], axis=1)
+    mixture = min_norm(square, jnp.append(where, guided), iterations)
+    return mixture[:-1] + mixture[-1] * row
 
 
 def min_norm_in_halfspace(gram: Array, slope: Array, where: Array, iterations: int = 300) -> Array:
