@@ -15,7 +15,7 @@ from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.cli import components as parts
 from fedjax_fair.cli.experiment import Experiment
 from fedjax_fair.cli.plan import Ground, cohort_of, lay_ground, rule_of, simulate_rule
-from fedjax_fair.cli.remarks import on_names, on_own_rules, on_weights
+from fedjax_fair.cli.remarks import on_names, on_own_rules, on_weights, rows_of
 from fedjax_fair.cli.rule_syntax import Entry, parse_rule, row_name
 from fedjax_fair.cli.train import header_of, notes_of, progress_of
 from fedjax_fair.data import FederatedData
@@ -45,6 +45,8 @@ class Contest(NamedTuple):
     tune: dict[str, dict[str, list[Any]]]
     remarks: list[str]
     """What to know before it begins."""
+    rows: dict[str, str]
+    """By row what its name does not say."""
 
 
 def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
@@ -95,7 +97,7 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
     tune = {text: grid_of(first, entry) for text, entry in entries.items()} if experiment.tune else {}
     on = ground.data if fixed else federation
     remarks = [*on_names(texts), *on_weights(first, entries, ground.data.sizes), *on_own_rules(entries, tune)]
-    return Contest(ground, cohort_of(first, ground.data), makers, build, on, tune, remarks)
+    return Contest(ground, cohort_of(first, ground.data), makers, build, on, tune, remarks, rows_of(first, texts))
 
 
 def maker_of(experiment: Experiment, entry: Entry, cohort: int) -> Callable[..., Any]:
@@ -185,7 +187,7 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
         workers=experiment.workers,
         scheduler=experiment.scheduler,
     )
-    found = with_flag_names(found)
+    found = with_flag_names(found)._replace(rows=contest.rows)
     if found.settings:
         say_what_was_chosen(folder, found)
     write(folder, found.runs, header_of(contest.ground, contest.cohort, command), contest.ground.honest, found)

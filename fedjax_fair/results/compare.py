@@ -15,6 +15,7 @@ from fedjax_fair.engine.history import History
 from fedjax_fair.results.compare_plan import Asked, Plan, plan, play_task
 from fedjax_fair.results.compare_runs import do
 from fedjax_fair.results.comparison import Comparison, measured
+from fedjax_fair.results.rows import rows_of
 from fedjax_fair.types import Aggregator, Method, Simulation
 
 Rule = Aggregator | Method
@@ -156,6 +157,7 @@ def _contest(laid: Plan) -> Comparison:
         tried_runs={rule: dict(zip(named[rule], histories[rule])) for rule in tuned},
         references=found[1] if asked.references else {},
         clients=laid.clients,
+        rows=rows_of(asked.rules, grids),
     )
     return comparison._replace(values=comparison.measures())
 

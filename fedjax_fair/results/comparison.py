@@ -57,6 +57,8 @@ class Comparison(NamedTuple):
     """bool[N]: the clients to judge by; None for all."""
     values: dict[str, dict[str, np.ndarray]] | None = None
     """What :meth:`measures` gives, where it is known already."""
+    rows: dict[str, str] = {}  # noqa: RUF012
+    """By row what its name does not say, such as "is qfedavg(q=5)"."""
 
     def __repr__(self) -> str:
         return self.table()
@@ -139,6 +141,7 @@ class Comparison(NamedTuple):
         lines = [f"Clients' {self.split} {metric.label}: {over}, each {each}."]
         if metric != ACCURACY:
             lines += [f"Of {metric.name} {'higher' if metric.higher_is_better else 'lower'} is better."]
+        lines += [f"Rows: {'; '.join(f'{row} {said}' for row, said in self.rows.items())}."] * bool(self.rows)
         lines += self._few()
         if self.references:
             chosen = ", with the settings chosen for it" if self.baseline in self.settings else ""

@@ -1,6 +1,7 @@
 """A comparison: every rule's result is its own run's, differences are paired, settings are chosen on validation."""
 
 import pickle
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -322,8 +323,9 @@ def test_values_that_no_accuracy_has_stop_it_before_the_end():
 
 
 def test_one_replicate_has_no_differences():
-    one = ff.compare({"a": ff.fedavg(), "b": ff.fedavg("uniform")}, build, replicates=1, **SHORT)
+    one = ff.compare({"a": ff.fedavg(), "b": partial(ff.fedavg, "uniform")}, build, replicates=1, **SHORT)
     assert "±" not in one.table().splitlines()[2]
+    assert "Rows: b is fedavg(weighting=uniform)." in one.table()
     with pytest.raises(ValueError, match="a difference needs at least two replicates, got 1"):
         one.differences()
 
