@@ -28,8 +28,9 @@ from fedjax_fair.results.compare_arguments import (
     settings_of_build,
     settings_of_rule,
 )
-from fedjax_fair.results.compare_runs import Course, Form, Work, references_work, rules_work
+from fedjax_fair.results.compare_runs import Course, Form, Work, rules_work
 from fedjax_fair.results.generations import generations, remember
+from fedjax_fair.results.reference_runs import references_work
 from fedjax_fair.types import Simulation
 
 CRITERIA = ("accuracy", "worst10", "gini", "variance", "accuracy_if_worst10")

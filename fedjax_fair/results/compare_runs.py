@@ -1,6 +1,6 @@
 """The work of a comparison: runs grouped by program, replicate by replicate, in threads, with checkpoints."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -8,23 +8,20 @@ from threading import Event
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 
-from fedjax_fair.data.alike import Alike, with_union
-from fedjax_fair.data.federated import FederatedData
+from fedjax_fair.data.alike import Alike
 from fedjax_fair.engine import watch
 from fedjax_fair.engine.checkpoint import Keeper
 from fedjax_fair.engine.cluster import Cluster, Piece, on_cluster
 from fedjax_fair.engine.grid import Point, label
 from fedjax_fair.engine.history import History, told
-from fedjax_fair.engine.joining import Run, alone, group, rule_of
+from fedjax_fair.engine.joining import Run, group, rule_of
 from fedjax_fair.engine.program_run import keeper_of, train
 from fedjax_fair.engine.programs import Program, program_of
 from fedjax_fair.engine.progress import asked_to_stop, bar
 from fedjax_fair.engine.run import as_key, chunks
 from fedjax_fair.engine.tasks import Task, in_threads
 from fedjax_fair.metrics.kind import check_values, described
-from fedjax_fair.results import references
 from fedjax_fair.types import Evaluation, Simulation, as_method
 
 
@@ -140,38 +137,6 @@ def rules_work(
     return Work(tasks, collect)
 
 
-def references_work(run: Run, build: Callable[..., Simulation], alikes: list[Form], course: Course) -> Work:
-    """Local training and pooled training with the settings of ``run``; a history of each replicate."""
-    tasks: list[Task] = []
-    made: list[tuple[str, np.ndarray, Simulation]] = []
-    for of, members in alikes:
-        sim, n_clients = alone(run, build, of.largest), of.largest.n_clients
-        whole = references.reference(sim, with_union(of.largest))
-        # A full batch has room for the largest client's examples, of which the union has N times as many.
-        local = references.reference(sim, of.largest) if references.takes_full_batches(sim) else whole
-        for r, data in zip(members, of.each):
-            union, here = with_union(data), sim._replace(data=data)
-            kinds = (
-                ("local", local, range(n_clients), references.rounds_alone(here, course.rounds)),
-                ("pooled", whole, [n_clients], references.rounds_pooled(here, course.rounds)),
-            )
-            for name, training, clients, rounds in kinds:
-                on = union if training is whole else data
-                gap = max(1, round(rounds * course.gap / course.rounds))
-                lengths = references.stretches(rounds, gap, course.last)
-                train_all = partial(_trainings, training, as_key(r), clients, lengths, course.rounds, on)
-                tasks.append(Task(training, train_all, rounds * len(clients), f"{name} of replicate {r}"))
-                made.append((name, lengths, sim._replace(data=data)))
-
-    def collect(played: list[Any]) -> dict[str, list[History]]:
-        found: dict[str, list[History]] = {"local": [], "pooled": []}
-        for (name, lengths, sim), results in zip(made, played):
-            found[name].append(references.as_history(results, lengths, sim))
-        return found
-
-    return Work(tasks, collect)
-
-
 def _program(build: Callable[..., Simulation], points: list[Point], of: Alike, course: Course) -> Program:
     names, first, kept = tuple(points[0]), jnp.stack([as_key(0)]), course.checkpoint is not None
     program = program_of(build, (), list(enumerate(points)), names, first, course.side_by_side, None, digested=kept)
@@ -201,26 +166,6 @@ def _check_values(sim: Simulation, scores: Mapping[str, Evaluation]) -> None:
     """Refuse values that no table takes, before the rest is trained."""
     for score in scores.values():
         check_values("the metric's values", score.accuracy, described(sim.metric))
-
-
-def _trainings(
-    training: references.Reference,
-    key: Any,
-    clients: Sequence[int],
-    lengths: np.ndarray,
-    of: int,
-    data: FederatedData,
-    stop: Callable[[], bool],
-    advance: Callable[[int], None],
-) -> list[Any]:
-    found = []
-    advance(0)  # nothing of it is kept
-    for client in clients:
-        if stop():
-            raise KeyboardInterrupt("stopped in the reference rows; what the rules trained is kept")
-        found.append(training.train(key, client, lengths, of, data))
-        advance(int(lengths.sum()))
-    return found
 
 
 def _keeper(job: Job, course: Course) -> Keeper | None:

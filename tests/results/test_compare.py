@@ -17,6 +17,7 @@ from fedjax_fair.engine import program_run
 from fedjax_fair.engine.joining import group, runs_of
 from fedjax_fair.metrics.significance import holm, paired
 from fedjax_fair.results.comparison import measured
+from fedjax_fair.results.references import Reference
 
 
 def federation(seed):
@@ -220,6 +221,32 @@ def test_an_interrupted_comparison_goes_on(tmp_path, found):
         for one, other in zip(first.runs[rule], again.runs[rule]):
             assert_array_equal(one.accuracy, other.accuracy)
         assert_array_equal(again.runs[rule][2].accuracy, found.runs[rule][2].accuracy)
+
+
+def test_reference_rows_go_on_from_where_they_were_stopped(tmp_path, monkeypatch, found):
+    train, trained = Reference.train, []
+
+    def killed(self, key, client, *rest):
+        if len(trained) == 3:
+            raise RuntimeError("killed")
+        trained.append(client)
+        return train(self, key, client, *rest)
+
+    def play(trains):
+        monkeypatch.setattr(Reference, "train", trains)
+        return ff.compare({"fedavg": ff.fedavg()}, build, replicates=1, threads=1, checkpoint=tmp_path, **SHORT)
+
+    with pytest.raises(RuntimeError, match="killed"):
+        play(killed)
+    play(lambda self, key, client, *rest: (trained.append(client), train(self, key, client, *rest))[1])
+    assert trained == [0, 1, 2, 3, 4, 5]  # the last is the pooled one
+    again = play(None)  # nothing can be trained
+    for row, histories in again.references.items():
+        assert_array_equal(histories[0].loss, found.references[row][0].loss)
+    (file,) = (tmp_path / "references").glob("pooled-*.npz")
+    file.write_bytes(b"half")
+    with pytest.raises(ValueError, match=r"pooled-\w+.npz cannot be read .*; remove it to train its row again"):
+        play(None)
 
 
 def test_larger_federations_that_come_later_leave_what_is_kept_as_it_is(tmp_path, monkeypatch):
