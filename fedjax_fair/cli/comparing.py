@@ -69,7 +69,8 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
     check_choice("choose", experiment.choose, CRITERIA)
     entries = {name: parse_rule(text) for name, text in zip(names, texts)}
     fixed = experiment.data_seed is not None
-    first = dataclasses.replace(experiment, data_seed=experiment.data_seed if fixed else 0)
+    start = check_count("first_seed", experiment.first_seed, low=0)
+    first = dataclasses.replace(experiment, data_seed=experiment.data_seed if fixed else start)
     ground = lay_ground(first, list(entries.values()))
     judge = "validation" + "".join(first.evaluate.partition("@")[1:])
     splits = (first.evaluate, judge) if experiment.tune else (first.evaluate,)
@@ -83,7 +84,7 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
         return simulate_rule(ground._replace(data=data), here, rule, selector, tuple(dict.fromkeys(splits)))
 
     def federation(seed: int) -> FederatedData:
-        if seed == 0:
+        if seed == start:
             return ground.data
         drawn = ground.draw(seed)
         if equal(drawn.x, ground.data.x):  # of natural clients the split alone is another one
@@ -170,6 +171,7 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
         contest.build,
         federation=contest.federation,
         replicates=experiment.replicates,
+        first_seed=experiment.first_seed,
         rounds=experiment.rounds,
         eval_every=experiment.eval_every,
         last=experiment.last,

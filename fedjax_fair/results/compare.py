@@ -27,6 +27,7 @@ def compare(
     *,
     federation: FederatedData | Callable[[int], FederatedData],
     replicates: int = 5,
+    first_seed: int = 0,
     rounds: int = 100,
     eval_every: int = 10,
     last: int = 5,
@@ -46,10 +47,10 @@ def compare(
 ) -> Comparison:
     """Run every rule on the same replicates, and say how they differ.
 
-    Replicate r is the federation drawn from seed r, trained from seed r: all rules see the same clients, initial
-    model and batches, and the same cohorts where selection asks nobody, so that their differences are paired. Where
-    a rule is tuned, every point of its grid is run, one is chosen by its mean on the validation split, and only
-    that one is read on ``split``.
+    Replicate r is the federation drawn from seed ``first_seed + r``, trained from that seed: all rules see the same
+    clients, initial model and batches, and the same cohorts where selection asks nobody, so that their differences
+    are paired. Where a rule is tuned, every point of its grid is run, one is chosen by its mean on the validation
+    split, and only that one is read on ``split``.
 
     .. code-block:: python
 
@@ -69,6 +70,7 @@ def compare(
         for any rule. It must evaluate ``split``, and "validation" where something is tuned.
       federation: ``seed -> FederatedData``; or one federation, and then the replicates differ by the training seed.
       replicates: how many; differences need two.
+      first_seed: of the first replicate. Beyond those that settings were chosen on, replicates are fresh.
       rounds: of every run.
       eval_every: rounds between evaluations.
       last: a measure is the mean over so many last evaluations; of all, where there are fewer.
@@ -119,6 +121,7 @@ def compare(
         checkpoint,
         every,
         cluster_of(workers, scheduler),
+        first_seed,
     )
     return _contest(plan(asked))
 
@@ -158,6 +161,7 @@ def _contest(laid: Plan) -> Comparison:
         references=found[1] if asked.references else {},
         clients=laid.clients,
         rows=rows_of(asked.rules, grids),
+        first_seed=asked.first_seed,
     )
     return comparison._replace(values=comparison.measures())
 

@@ -51,7 +51,8 @@ def references_work(run: Run, build: Callable[..., Simulation], alikes: list[For
             for name, training, clients, rounds in kinds:
                 gap = max(1, round(rounds * course.gap / course.rounds))
                 lengths = references.stretches(rounds, gap, course.last)
-                row = Row(name, training, as_key(r), clients, lengths, union if training is whole else data)
+                key, on = as_key(course.first_seed + r), union if training is whole else data
+                row = Row(name, training, key, clients, lengths, on)
                 place = partial(_place, row, course, traced)
                 opened = None if course.begun else place()
                 kept = 0 if opened is None else len(opened.load()) * rounds
