@@ -1,14 +1,13 @@
 """Compare rules: the same replicates for all, settings chosen on validation, differences paired."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from fedjax_fair.data import FederatedData
-from fedjax_fair.data.alike import equal
+from fedjax_fair.data.same_test import same_examples
 from fedjax_fair.engine.cluster import cluster_of, counted
 from fedjax_fair.engine.grid import label, numbered
 from fedjax_fair.engine.history import History
@@ -152,7 +151,7 @@ def _contest(laid: Plan) -> Comparison:
         last=min(asked.last, len(histories[baseline][0][0].rounds)),
         examples=[np.asarray(getattr(data, asked.split.partition("@")[0]).size) for data in laid.datas],
         fixed=isinstance(asked.federation, FederatedData),
-        same_examples=_same_examples(laid.datas, asked.split.partition("@")[0]),
+        same_examples=same_examples(laid.datas, asked.split.partition("@")[0]),
         choose=asked.choose,
         settings={rule: points[rule][chosen[rule]] for rule in tuned},
         grids={rule: grids[rule] for rule in tuned},
@@ -164,15 +163,6 @@ def _contest(laid: Plan) -> Comparison:
         first_seed=asked.first_seed,
     )
     return comparison._replace(values=comparison.measures())
-
-
-def _same_examples(datas: Sequence[FederatedData], split: str) -> bool:
-    """Whether every replicate's clients are judged by the same examples.
-
-    Their features may be scaled, or have gaps filled, by what each replicate trains on: places and labels tell.
-    """
-    judged = [jax.device_get((of := getattr(data, split), data.y[of.rows])) for data in datas]
-    return all(equal(mine, judged[0]) for mine in judged)
 
 
 def _pieces(laid: Plan) -> str:
