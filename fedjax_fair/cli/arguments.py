@@ -48,6 +48,7 @@ def _flag(name: str, kind: Any, default: Any, help: str) -> tuple[str, Any, Any]
 
 COMPARING = [
     _flag("replicates", int, 5, "How many federations, each trained from a seed of its own; differences need two."),
+    _flag("first_seed", int, 0, "Of the first replicate; the others follow. 100 gives fresh ones, say."),
     _flag("data_seed", int | None, None, "One federation for all replicates, drawn from this seed."),
     _flag("baseline", str | None, None, "The rule that the others are compared with; by default the first."),
     _flag("last", int, 5, "A measure is the mean over so many last evaluations."),

@@ -15,7 +15,7 @@ from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.cli import components as parts
 from fedjax_fair.cli.experiment import Experiment
 from fedjax_fair.cli.plan import Ground, cohort_of, lay_ground, rule_of, simulate_rule
-from fedjax_fair.cli.remarks import on_names, on_own_rules, on_weights
+from fedjax_fair.cli.remarks import on_names, on_own_rules, on_weights, rows_of
 from fedjax_fair.cli.rule_syntax import Entry, parse_rule, row_name
 from fedjax_fair.cli.train import header_of, notes_of, progress_of
 from fedjax_fair.data import FederatedData
@@ -45,6 +45,8 @@ class Contest(NamedTuple):
     tune: dict[str, dict[str, list[Any]]]
     remarks: list[str]
     """What to know before it begins."""
+    rows: dict[str, str]
+    """By row what its name does not say."""
 
 
 def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
@@ -67,7 +69,8 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
     check_choice("choose", experiment.choose, CRITERIA)
     entries = {name: parse_rule(text) for name, text in zip(names, texts)}
     fixed = experiment.data_seed is not None
-    first = dataclasses.replace(experiment, data_seed=experiment.data_seed if fixed else 0)
+    start = check_count("first_seed", experiment.first_seed, low=0)
+    first = dataclasses.replace(experiment, data_seed=experiment.data_seed if fixed else start)
     ground = lay_ground(first, list(entries.values()))
     judge = "validation" + "".join(first.evaluate.partition("@")[1:])
     splits = (first.evaluate, judge) if experiment.tune else (first.evaluate,)
@@ -81,7 +84,7 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
         return simulate_rule(ground._replace(data=data), here, rule, selector, tuple(dict.fromkeys(splits)))
 
     def federation(seed: int) -> FederatedData:
-        if seed == 0:
+        if seed == start:
             return ground.data
         drawn = ground.draw(seed)
         if equal(drawn.x, ground.data.x):  # of natural clients the split alone is another one
@@ -95,7 +98,7 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
     tune = {text: grid_of(first, entry) for text, entry in entries.items()} if experiment.tune else {}
     on = ground.data if fixed else federation
     remarks = [*on_names(texts), *on_weights(first, entries, ground.data.sizes), *on_own_rules(entries, tune)]
-    return Contest(ground, cohort_of(first, ground.data), makers, build, on, tune, remarks)
+    return Contest(ground, cohort_of(first, ground.data), makers, build, on, tune, remarks, rows_of(first, texts))
 
 
 def maker_of(experiment: Experiment, entry: Entry, cohort: int) -> Callable[..., Any]:
@@ -168,6 +171,7 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
         contest.build,
         federation=contest.federation,
         replicates=experiment.replicates,
+        first_seed=experiment.first_seed,
         rounds=experiment.rounds,
         eval_every=experiment.eval_every,
         last=experiment.last,
@@ -185,7 +189,7 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
         workers=experiment.workers,
         scheduler=experiment.scheduler,
     )
-    found = with_flag_names(found)
+    found = with_flag_names(found)._replace(rows=contest.rows)
     if found.settings:
         say_what_was_chosen(folder, found)
     write(folder, found.runs, header_of(contest.ground, contest.cohort, command), contest.ground.honest, found)

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from fedjax_fair.cli import components as parts
-from fedjax_fair.cli.rule_syntax import Entry, row_name
+from fedjax_fair.cli.rule_syntax import Entry, parse_rule, row_name
+from fedjax_fair.results.rows import call, has
 
 UNEVEN = 1.2
 """Times the smallest client's examples that the largest has, from where weights by size are worth a word."""
@@ -17,6 +18,22 @@ def on_names(texts: tuple[str, ...]) -> list[str]:
         f"{row_name(text)} is {text.removeprefix(row_name(text) + '=')}" for text in texts if row_name(text) != text
     ]
     return [f"rows: {'; '.join(named)}"] if named else []
+
+
+def rows_of(experiment: Any, texts: tuple[str, ...]) -> dict[str, str]:
+    """By row what its name does not say, for the legend: its rule, and the settings that were given."""
+    found = {}
+    for text in texts:
+        name, entry = row_name(text), parse_rule(text)
+        usual = parts.settings_of_factory(type(experiment)(), entry.rule)
+        options = parts.settings_of_factory(experiment, entry.rule)
+        flags = {key: value for key, value in options.items() if value != usual.get(key)}
+        selector = f", clients by {call(entry.selector, entry.selector_settings)}" if entry.selector else ""
+        if name != text:
+            found[name] = f"is {call(entry.rule, flags | entry.settings)}{selector}"
+        elif more := has({key: value for key, value in flags.items() if key not in entry.settings}):
+            found[name] = more
+    return found
 
 
 def on_weights(experiment: Any, entries: dict[str, Entry], sizes: np.ndarray) -> list[str]:

@@ -161,9 +161,14 @@ def place_of(folder: str | Path) -> Path:
 
 def describe(sim: Simulation, start: SimState, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What a run is told apart by: versions, settings, first state, data, and the program itself."""
+    return described(program_of(sim), sim.data, start, settings)
+
+
+def described(program: str, data: Any, start: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """As :func:`describe`, of a program whose digest is known."""
     versions = {name: metadata.version(name) for name in ("fedjax-fair", "jax", "jaxlib")}
     # In this order: another rule often starts from another state, too.
-    digests = {PROGRAM: program_of(sim), DATA: digest(*_bytes_of_data(sim.data)), START: digest(*bytes_of(start))}
+    digests = {PROGRAM: program, DATA: digest(*_bytes_of_data(data)), START: digest(*bytes_of(start))}
     return versions | {"device": device()} | dict(settings) | digests
 
 

@@ -103,9 +103,7 @@ def on_cluster(
     ):
         if remark is not None:
             workers = cluster.workers or len(client.nthreads())
-            kept = sum(piece.kept >= piece.rounds for piece in pieces)
-            read = f"; of {counted(kept, 'piece')} the results are kept" if kept else ""
-            print(f"{remark} on {counted(workers, 'worker')}{read}", file=sys.stderr, flush=True)
+            print(f"{remark} on {counted(workers, 'worker')}{kept_of(pieces)}", file=sys.stderr, flush=True)
         at_once = cluster.workers or sum(client.nthreads().values())
         found, done, fresh, played = [None] * len(pieces), 0, 0, 0
         start, left = time.monotonic(), sum(piece.rounds - piece.kept for piece in pieces)
@@ -129,6 +127,20 @@ def on_cluster(
                 raise KeyboardInterrupt("stopped") from None
             raise KeyboardInterrupt("stopped; the scheduler's workers finish the pieces that they are at") from None
     return found
+
+
+def kept_of(pieces: Sequence[Piece]) -> str:
+    """What a checkpoint holds of the pieces, to be added to a sentence; empty where it holds none.
+
+    >>> kept_of([Piece("a", 4, 4), Piece("b", 4, 2), Piece("c", 4)]), kept_of([Piece("b", 4, 2)])
+    ('; of 1 piece the results are kept, of 1 piece a part', '; of 1 piece a part is kept')
+    """
+    whole = sum(piece.kept >= piece.rounds for piece in pieces)
+    part = sum(0 < piece.kept < piece.rounds for piece in pieces)
+    begun = f"of {counted(part, 'piece')} a part"
+    if whole:
+        return f"; of {counted(whole, 'piece')} the results are kept" + f", {begun}" * bool(part)
+    return f"; {begun} is kept" * bool(part)
 
 
 def counted(number: int, thing: str) -> str:

@@ -143,7 +143,7 @@ def _group(
         rule = made[0] if len(made) == 1 else _replaced(made[0], one_of(plain, which))
         return build(rule, data, **fixed, **{name: numbers[name] for name in swept})
 
-    named = dict.fromkeys(_called(variant) for variant in variants)
+    named = dict.fromkeys(called(variant) for variant in variants)
     return Group(members, joined, points, " ".join([*named, *([label(fixed)] if fixed else [])]))
 
 
@@ -163,7 +163,8 @@ def _numbers(variants: list[Variant], run: Run) -> Point:
     return {"which": which, **own, **{name: run.given[name] for name in run.swept}}
 
 
-def _called(variant: Variant) -> str:
+def called(variant: Variant) -> str:
+    """The rule, with those of its settings that are part of the program."""
     return f"{variant.rule}({label(variant.fixed)})" if variant.fixed else variant.rule
 
 

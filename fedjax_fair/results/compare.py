@@ -1,20 +1,20 @@
 """Compare rules: the same replicates for all, settings chosen on validation, differences paired."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from fedjax_fair.data import FederatedData
-from fedjax_fair.data.alike import equal
+from fedjax_fair.data.same_test import same_examples
 from fedjax_fair.engine.cluster import cluster_of, counted
 from fedjax_fair.engine.grid import label, numbered
 from fedjax_fair.engine.history import History
 from fedjax_fair.results.compare_plan import Asked, Plan, plan, play_task
 from fedjax_fair.results.compare_runs import do
 from fedjax_fair.results.comparison import Comparison, measured
+from fedjax_fair.results.rows import rows_of
 from fedjax_fair.types import Aggregator, Method, Simulation
 
 Rule = Aggregator | Method
@@ -26,6 +26,7 @@ def compare(
     *,
     federation: FederatedData | Callable[[int], FederatedData],
     replicates: int = 5,
+    first_seed: int = 0,
     rounds: int = 100,
     eval_every: int = 10,
     last: int = 5,
@@ -45,10 +46,10 @@ def compare(
 ) -> Comparison:
     """Run every rule on the same replicates, and say how they differ.
 
-    Replicate r is the federation drawn from seed r, trained from seed r: all rules see the same clients, initial
-    model and batches, and the same cohorts where selection asks nobody, so that their differences are paired. Where
-    a rule is tuned, every point of its grid is run, one is chosen by its mean on the validation split, and only
-    that one is read on ``split``.
+    Replicate r is the federation drawn from seed ``first_seed + r``, trained from that seed: all rules see the same
+    clients, initial model and batches, and the same cohorts where selection asks nobody, so that their differences
+    are paired. Where a rule is tuned, every point of its grid is run, one is chosen by its mean on the validation
+    split, and only that one is read on ``split``.
 
     .. code-block:: python
 
@@ -68,6 +69,7 @@ def compare(
         for any rule. It must evaluate ``split``, and "validation" where something is tuned.
       federation: ``seed -> FederatedData``; or one federation, and then the replicates differ by the training seed.
       replicates: how many; differences need two.
+      first_seed: of the first replicate. Beyond those that settings were chosen on, replicates are fresh.
       rounds: of every run.
       eval_every: rounds between evaluations.
       last: a measure is the mean over so many last evaluations; of all, where there are fewer.
@@ -118,6 +120,7 @@ def compare(
         checkpoint,
         every,
         cluster_of(workers, scheduler),
+        first_seed,
     )
     return _contest(plan(asked))
 
@@ -148,7 +151,7 @@ def _contest(laid: Plan) -> Comparison:
         last=min(asked.last, len(histories[baseline][0][0].rounds)),
         examples=[np.asarray(getattr(data, asked.split.partition("@")[0]).size) for data in laid.datas],
         fixed=isinstance(asked.federation, FederatedData),
-        same_examples=_same_examples(laid.datas, asked.split.partition("@")[0]),
+        same_examples=same_examples(laid.datas, asked.split.partition("@")[0]),
         choose=asked.choose,
         settings={rule: points[rule][chosen[rule]] for rule in tuned},
         grids={rule: grids[rule] for rule in tuned},
@@ -156,17 +159,10 @@ def _contest(laid: Plan) -> Comparison:
         tried_runs={rule: dict(zip(named[rule], histories[rule])) for rule in tuned},
         references=found[1] if asked.references else {},
         clients=laid.clients,
+        rows=rows_of(asked.rules, grids),
+        first_seed=asked.first_seed,
     )
     return comparison._replace(values=comparison.measures())
-
-
-def _same_examples(datas: Sequence[FederatedData], split: str) -> bool:
-    """Whether every replicate's clients are judged by the same examples.
-
-    Their features may be scaled, or have gaps filled, by what each replicate trains on: places and labels tell.
-    """
-    judged = [jax.device_get((of := getattr(data, split), data.y[of.rows])) for data in datas]
-    return all(equal(mine, judged[0]) for mine in judged)
 
 
 def _pieces(laid: Plan) -> str:

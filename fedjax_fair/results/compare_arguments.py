@@ -89,7 +89,7 @@ def check_clients(clients: Any, n_clients: int) -> np.ndarray | None:
     return who
 
 
-def draw(federation: Any, replicates: int) -> list[FederatedData]:
+def draw(federation: Any, replicates: int, first_seed: int = 0) -> list[FederatedData]:
     """The replicates' federations; one where all share it."""
     if isinstance(federation, FederatedData):
         return [federation]
@@ -97,7 +97,7 @@ def draw(federation: Any, replicates: int) -> list[FederatedData]:
         raise ValueError(
             f"federation must be a FederatedData or a function of a seed, got {type(federation).__name__}"
         )
-    drawn = [federation(seed) for seed in range(replicates)]
+    drawn = [federation(seed) for seed in range(first_seed, first_seed + replicates)]
     for data in drawn:
         if not isinstance(data, FederatedData):
             raise ValueError(f"federation must return a FederatedData for every seed, got {type(data).__name__}")

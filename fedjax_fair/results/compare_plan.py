@@ -28,8 +28,9 @@ from fedjax_fair.results.compare_arguments import (
     settings_of_build,
     settings_of_rule,
 )
-from fedjax_fair.results.compare_runs import Course, Form, Work, references_work, rules_work
+from fedjax_fair.results.compare_runs import Course, Form, Work, rules_work
 from fedjax_fair.results.generations import generations, remember
+from fedjax_fair.results.reference_runs import references_work
 from fedjax_fair.types import Simulation
 
 CRITERIA = ("accuracy", "worst10", "gini", "variance", "accuracy_if_worst10")
@@ -58,6 +59,7 @@ class Asked(NamedTuple):
     checkpoint: str | Path | None
     every: int | None
     cluster: Cluster | None
+    first_seed: int = 0
     generations: list[int] | None = None
     """How many replicates each call on this checkpoint has added; what the first process found."""
 
@@ -97,6 +99,7 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
     counts = {"replicates": asked.replicates, "last": asked.last}
     for name, value in (counts | ({} if asked.threads is None else {"threads": asked.threads})).items():
         check_count(name, value)
+    check_count("first_seed", asked.first_seed, low=0)
     gap = min(check_count("eval_every", asked.eval_every), check_count("rounds", asked.rounds))
     chunk = check_keeping(asked.checkpoint, asked.every, gap, None)
     check_rules(rules)
@@ -108,7 +111,7 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
     folder = None if asked.checkpoint is None else place_of(asked.checkpoint)
     added = asked.generations or generations(folder, asked.replicates)
     asked = asked._replace(baseline=baseline, tune=tuned, checkpoint=folder, generations=added)
-    drawn = draw(asked.federation, sum(added))
+    drawn = draw(asked.federation, sum(added), asked.first_seed)
     if isinstance(asked.federation, FederatedData):
         drawn = drawn * asked.replicates
         parts = [Alike(drawn[0], drawn)]
@@ -135,6 +138,7 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
         asked.progress,
         asked.cluster,
         begun,
+        asked.first_seed,
     )
     points = {rule: points_of(grids[rule]) for rule in rules}
     takes = {rule: {*settings_of_rule(given)} for rule, given in rules.items()}

@@ -1,6 +1,7 @@
 """The work of a comparison: runs grouped by program, replicate by replicate, in threads, with checkpoints."""
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -8,23 +9,20 @@ from threading import Event
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 
-from fedjax_fair.data.alike import Alike, with_union
-from fedjax_fair.data.federated import FederatedData
+from fedjax_fair.data.alike import Alike
 from fedjax_fair.engine import watch
 from fedjax_fair.engine.checkpoint import Keeper
-from fedjax_fair.engine.cluster import Cluster, Piece, on_cluster
+from fedjax_fair.engine.cluster import Cluster, Piece, counted, kept_of, on_cluster
 from fedjax_fair.engine.grid import Point, label
 from fedjax_fair.engine.history import History, told
-from fedjax_fair.engine.joining import Run, alone, group, rule_of
+from fedjax_fair.engine.joining import Group, Run, called, group, rule_of
 from fedjax_fair.engine.program_run import keeper_of, train
 from fedjax_fair.engine.programs import Program, program_of
 from fedjax_fair.engine.progress import asked_to_stop, bar
 from fedjax_fair.engine.run import as_key, chunks
 from fedjax_fair.engine.tasks import Task, in_threads
 from fedjax_fair.metrics.kind import check_values, described
-from fedjax_fair.results import references
 from fedjax_fair.types import Evaluation, Simulation, as_method
 
 
@@ -48,6 +46,8 @@ class Course(NamedTuple):
     """Who does the work, if not this process."""
     begun: bool = False
     """Whether the checkpoints are in use by now, by this process and others: each opens its own task's alone."""
+    first_seed: int = 0
+    """Of replicate 0."""
 
 
 class Form(NamedTuple):
@@ -63,6 +63,8 @@ class Work(NamedTuple):
     tasks: list[Task]
     """Each is called with ``stop() -> bool`` and ``advance(rounds)``, first with those that were kept."""
     collect: Callable[[list[Any]], Any]
+    programs: str = ""
+    """Which rules share one, where there are several."""
 
 
 class Job(NamedTuple):
@@ -85,9 +87,12 @@ def do(
     """What each work comes to; the tasks of all share the threads, or the cluster.
 
     There ``far(shared, i)``, which gets ``shared`` pickled, does and names what the i-th of all tasks is here.
-    The cluster begins with ``remark``.
+    ``remark`` is what the tasks are: the cluster begins with it, and this process where some of it is kept.
     """
     tasks = [task for work in works for task in work.tasks]
+    pieces = [Piece(task.name, task.rounds, task.kept) for task in tasks]
+    if remark is not None:
+        _begin([work.programs for work in works if work.programs], pieces, course, remark)
     rounds, halted = [task.rounds for task in tasks], Event()
     kept = course.checkpoint is not None and course.cluster is None
     with asked_to_stop(kept) as stop, bar(course.progress, sum(rounds)) as shown:
@@ -101,9 +106,25 @@ def do(
             here = [task._replace(work=partial(task.work, stop, advance)) for task in tasks]
             results = iter(in_threads(here, course.threads, halted))
         else:
-            pieces = [Piece(task.name, task.rounds, task.kept) for task in tasks]
             results = iter(on_cluster(course.cluster, far, shared, pieces, shown, remark))
     return [work.collect([next(results) for _ in work.tasks]) for work in works]
+
+
+def _begin(programs: list[str], pieces: list[Piece], course: Course, remark: str) -> None:
+    """Say which rules share a program, where progress is shown, and here what need not be trained."""
+    if course.cluster is not None or bar(course.progress, 0).shown:
+        print(*programs, sep="\n", end="\n" * len(programs), file=sys.stderr, flush=True)
+    if course.cluster is None and (kept := kept_of(pieces)):
+        print(f"{remark}{kept}", file=sys.stderr, flush=True)
+
+
+def _shared(runs: list[Run], groups: list[Group], forms: int) -> str:
+    """Which rules share a program, in a line; nothing of one rule alone."""
+    if len({run.variant.rule for run in runs}) == 1:
+        return ""
+    named = (", ".join(dict.fromkeys(called(runs[i].variant) for i in each.runs)) for each in groups)
+    each = f" for each of {forms} groups of replicates" if forms > 1 else ""
+    return f"{counted(len(groups), 'program')}{each}: {' | '.join(named)}"
 
 
 def rules_work(
@@ -113,15 +134,16 @@ def rules_work(
     course: Course,
     made: Mapping[str, Simulation],
 ) -> Work:
-    """Per run a history of each replicate r, trained from seed r. ``made``: the simulations of rules that are not
+    """Per run a history of each replicate, trained from its seed. ``made``: the simulations of rules that are not
     tuned, on the largest of the federations."""
     jobs: list[Job] = []
     tasks: list[Task] = []
     for of, members in alikes:
-        for place, joined in enumerate(group(runs, build, of.largest, made if len(alikes) == 1 else {})):
+        groups = group(runs, build, of.largest, made if len(alikes) == 1 else {})
+        for place, joined in enumerate(groups):
             base = _program(joined.build, joined.points, of, course)
             for r, data in zip(members, of.each):
-                program = base._replace(sim=base.sim._replace(data=data), keys=_seeds(r, base))
+                program = base._replace(sim=base.sim._replace(data=data), keys=_seeds(course.first_seed + r, base))
                 jobs.append(Job(program, f"{place}: {joined.name}", r, joined.runs))
                 opened = None if course.begun else _keeper(jobs[-1], course)
                 work = partial(_play, jobs[-1], opened, course)
@@ -137,39 +159,7 @@ def rules_work(
                 found[i].append(_heard(runs[i], others, job.program.sim, history, still))
         return found
 
-    return Work(tasks, collect)
-
-
-def references_work(run: Run, build: Callable[..., Simulation], alikes: list[Form], course: Course) -> Work:
-    """Local training and pooled training with the settings of ``run``; a history of each replicate."""
-    tasks: list[Task] = []
-    made: list[tuple[str, np.ndarray, Simulation]] = []
-    for of, members in alikes:
-        sim, n_clients = alone(run, build, of.largest), of.largest.n_clients
-        whole = references.reference(sim, with_union(of.largest))
-        # A full batch has room for the largest client's examples, of which the union has N times as many.
-        local = references.reference(sim, of.largest) if references.takes_full_batches(sim) else whole
-        for r, data in zip(members, of.each):
-            union, here = with_union(data), sim._replace(data=data)
-            kinds = (
-                ("local", local, range(n_clients), references.rounds_alone(here, course.rounds)),
-                ("pooled", whole, [n_clients], references.rounds_pooled(here, course.rounds)),
-            )
-            for name, training, clients, rounds in kinds:
-                on = union if training is whole else data
-                gap = max(1, round(rounds * course.gap / course.rounds))
-                lengths = references.stretches(rounds, gap, course.last)
-                train_all = partial(_trainings, training, as_key(r), clients, lengths, course.rounds, on)
-                tasks.append(Task(training, train_all, rounds * len(clients), f"{name} of replicate {r}"))
-                made.append((name, lengths, sim._replace(data=data)))
-
-    def collect(played: list[Any]) -> dict[str, list[History]]:
-        found: dict[str, list[History]] = {"local": [], "pooled": []}
-        for (name, lengths, sim), results in zip(made, played):
-            found[name].append(references.as_history(results, lengths, sim))
-        return found
-
-    return Work(tasks, collect)
+    return Work(tasks, collect, _shared(runs, groups, len(alikes)))
 
 
 def _program(build: Callable[..., Simulation], points: list[Point], of: Alike, course: Course) -> Program:
@@ -178,8 +168,8 @@ def _program(build: Callable[..., Simulation], points: list[Point], of: Alike, c
     return program._replace(other=any(data is not program.sim.data for data in of.each))
 
 
-def _seeds(r: int, program: Program) -> Any:
-    return jnp.broadcast_to(as_key(r), program.keys.shape)
+def _seeds(seed: int, program: Program) -> Any:
+    return jnp.broadcast_to(as_key(seed), program.keys.shape)
 
 
 def _play(
@@ -203,26 +193,6 @@ def _check_values(sim: Simulation, scores: Mapping[str, Evaluation]) -> None:
         check_values("the metric's values", score.accuracy, described(sim.metric))
 
 
-def _trainings(
-    training: references.Reference,
-    key: Any,
-    clients: Sequence[int],
-    lengths: np.ndarray,
-    of: int,
-    data: FederatedData,
-    stop: Callable[[], bool],
-    advance: Callable[[int], None],
-) -> list[Any]:
-    found = []
-    advance(0)  # nothing of it is kept
-    for client in clients:
-        if stop():
-            raise KeyboardInterrupt("stopped in the reference rows; what the rules trained is kept")
-        found.append(training.train(key, client, lengths, of, data))
-        advance(int(lengths.sum()))
-    return found
-
-
 def _keeper(job: Job, course: Course) -> Keeper | None:
     """A folder for each program and replicate; a program is known by its runs."""
     if course.checkpoint is None:
@@ -232,7 +202,8 @@ def _keeper(job: Job, course: Course) -> Keeper | None:
     known = sha256(f"{job.name}: {points}".encode()).hexdigest()[:12]
     # The replicates share a program, in which every client has the room of the largest of them.
     room = {"the room for all replicates' examples": len(job.program.sim.data.train.rows)}
-    settings = {"rounds": course.rounds, "eval_every": course.gap, **room}
+    seed = {"first_seed": course.first_seed} if course.first_seed else {}
+    settings = {"rounds": course.rounds, "eval_every": course.gap, **seed, **room}
     return keeper_of(job.program, course.checkpoint / f"{known}-replicate-{job.replicate}", settings)
 
 

@@ -57,6 +57,10 @@ class Comparison(NamedTuple):
     """bool[N]: the clients to judge by; None for all."""
     values: dict[str, dict[str, np.ndarray]] | None = None
     """What :meth:`measures` gives, where it is known already."""
+    rows: dict[str, str] = {}  # noqa: RUF012
+    """By row what its name does not say, such as "is qfedavg(q=5)"."""
+    first_seed: int = 0
+    """Of the first replicate."""
 
     def __repr__(self) -> str:
         return self.table()
@@ -135,10 +139,12 @@ class Comparison(NamedTuple):
         each_draw = "split" if self._natural() else "federation"
         drawn = "training seeds on one federation" if self.fixed else f"replicates ({each_draw} and training seed)"
         over = f"mean±std over {count} {drawn}" if count > 1 else "one replicate"
+        over += f" from seed {self.first_seed} on" if self.first_seed else ""
         each = f"the mean of the last {self.last} evaluations" if self.last > 1 else "the last evaluation"
         lines = [f"Clients' {self.split} {metric.label}: {over}, each {each}."]
         if metric != ACCURACY:
             lines += [f"Of {metric.name} {'higher' if metric.higher_is_better else 'lower'} is better."]
+        lines += [f"Rows: {'; '.join(f'{row} {said}' for row, said in self.rows.items())}."] * bool(self.rows)
         lines += self._few()
         if self.references:
             chosen = ", with the settings chosen for it" if self.baseline in self.settings else ""
@@ -204,9 +210,8 @@ class Comparison(NamedTuple):
             rule: {measure: {**c.difference._asdict(), "holm": c.holm} for measure, c in of.items()}
             for rule, of in (self.differences() if several else {}).items()
         }
-        plain: dict[str, Any] = {
-            name: getattr(self, name) for name in ("baseline", "split", "last", "fixed", "same_examples")
-        }
+        names = ("baseline", "split", "last", "first_seed", "fixed", "same_examples")
+        plain: dict[str, Any] = {name: getattr(self, name) for name in names}
         plain |= {"replicates": len(self.examples), "measures": measures, "differences": differences}
         plain |= {"choose": self.choose, "settings": self.settings, "tried": tried} if self.settings else {}
         warned = flags(self)

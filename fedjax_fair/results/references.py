@@ -1,6 +1,6 @@
 """What a comparison is measured against: every client that trains alone, and one that has everybody's examples."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,7 @@ from fedjax_fair.engine.training import cohort_training, local_work
 from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.models import as_model
 from fedjax_fair.numerics.model_size import is_small, is_tiny
-from fedjax_fair.numerics.xla_options import SMALL, TINY, compiled
+from fedjax_fair.numerics.xla_options import SMALL, TINY, Compiled, compiled
 from fedjax_fair.types import Evaluation, Key, Method, Params, Simulation
 
 Scores = dict[str, Evaluation]
@@ -26,7 +26,7 @@ Scores = dict[str, Evaluation]
 class Reference(NamedTuple):
     """Plain training of single clients, compiled once for all of them and all federations of one form."""
 
-    trained: Callable[..., Any]
+    trained: Compiled
     """``(key, client, stretches, of, data) -> {split: evaluations}``, compiled."""
 
     def train(self, key: Key, client: int, stretches: np.ndarray, of: int, data: FederatedData) -> Scores:
@@ -110,15 +110,9 @@ def stretches(rounds: int, gap: int, last: int) -> np.ndarray:
 
 
 def as_history(results: Sequence[Scores], lengths: np.ndarray, sim: Simulation) -> History:
-    """The last evaluations as a history: each client's own result of N trainings, or all of the only one."""
-    scores = {}
-    for split in results[0]:
-        parts = [jax.tree.map(np.asarray, result[split]) for result in results]
-
-        def own(*everybody: np.ndarray) -> np.ndarray:
-            return np.stack([of[:, k] for k, of in enumerate(everybody)], axis=1)
-
-        scores[split] = parts[0] if len(parts) == 1 else jax.tree.map(own, *parts)
+    """The last evaluations as a history: all of the only training, [L, N], or of N each client's own, [L]."""
+    whole = jax.tree.leaves(results[0])[0].ndim > 1
+    scores: Scores = results[0] if whole else jax.tree.map(lambda *own: np.stack(own, axis=1), *results)
     rounds = int(lengths.sum())
     nobody, counts = np.zeros((rounds, 0), np.int32), np.zeros(rounds, np.int32)
     ends = np.cumsum(lengths)

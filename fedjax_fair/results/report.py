@@ -34,7 +34,7 @@ from fedjax_fair.results.table import COLUMNS, COST, COST_LEGEND, few, headings
 
 LEGEND = (
     "Clients' {split} accuracy, mean ± standard deviation over the seeds: its mean, variance, mean of the worst "
-    "and best 5 % of clients{few}, Gini coefficient, Jain's index."
+    "10 %, the worst and best 5 % of clients{few}, Gini coefficient, Jain's index."
 )
 
 COEFFICIENTS = (

@@ -22,6 +22,7 @@ Runs = Mapping[str, list[History]]
 COLUMNS = {
     "accuracy": "acc %",
     "variance": "var %²",
+    "worst10": "worst 10%",
     "worst5": "worst 5%",
     "best5": "best 5%",
     "gini": "Gini",
@@ -34,7 +35,7 @@ COST = {"downloads": "sent", "evaluations": "asked"}
 
 LEGEND = (
     "Clients' {split} accuracy after the last round, mean±std over the seeds: its mean, "
-    "variance, mean of the worst and best 5 % of clients{few}, Gini coefficient and Jain's "
+    "variance, mean of the worst 10 %, the worst and best 5 % of clients{few}, Gini coefficient and Jain's "
     "index."
 )
 COST_LEGEND = (

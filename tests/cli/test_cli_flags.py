@@ -2,11 +2,13 @@
 
 import dataclasses
 
+import chex
 import pytest
 from test_cli import SMALL
 
 from fedjax_fair import registry
 from fedjax_fair.cli.arguments import read_command
+from fedjax_fair.cli.comparing import prepare_comparison
 from fedjax_fair.cli.experiment import Experiment
 from fedjax_fair.cli.plan import prepare
 from fedjax_fair.engine.checkpoint import DATA, PROGRAM, describe
@@ -86,3 +88,14 @@ def test_the_length_of_a_run_is_no_part_of_it(usual):
 @pytest.mark.parametrize("words", [*FLAGS, *SELECTORS])
 def test_a_flag_changes_what_is_trained(words, usual):
     assert trained(words) != usual
+
+
+def test_a_comparison_from_another_first_seed_has_the_federations_of_its_seeds():
+    def contest(*words):
+        return prepare_comparison(*read_command(["compare", "--algorithms", "fedavg", *words]))
+
+    usual, fresh = contest(), contest("--first-seed", "1")
+    chex.assert_trees_all_equal(fresh.ground.data, usual.federation(1))
+    chex.assert_trees_all_equal(fresh.federation(1), usual.federation(1))
+    with pytest.raises(ValueError, match="first_seed must be at least 0, got -1"):
+        contest("--first-seed", "-1")

@@ -1,10 +1,12 @@
 """What ``compare`` remarks on before it begins."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from fedjax_fair.cli.experiment import experiment_class
-from fedjax_fair.cli.remarks import on_names, on_own_rules, on_weights
+from fedjax_fair.cli.remarks import on_names, on_own_rules, on_weights, rows_of
 from fedjax_fair.cli.rule_syntax import parse_rule, row_name
 
 
@@ -15,6 +17,19 @@ def entries(*texts):
 def test_rows_with_names_are_told_by_their_rules():
     assert on_names(("fedavg", "mild=qfedavg:q=.1", "qfedavg:q=5")) == ["rows: mild is qfedavg:q=.1"]
     assert on_names(("fedavg", "qfedavg:q=5")) == []
+
+
+def test_the_legend_tells_what_named_rows_were_given_and_what_flags_gave_the_others():
+    texts = ("fedavg", "fair=qfedavg:q=5@pow_d:d=20", "plain=term", "qfedavg", "qfedavg:q=1", "mine=my.py:rule:z=2")
+    command = experiment_class("Compare", [], "")
+    assert rows_of(command(), texts) == {
+        "fair": "is qfedavg(q=5), clients by pow_d(d=20)",
+        "plain": "is term",
+        "mine": "is my.py:rule(z=2)",
+    }
+    usual = command()
+    flagged = dataclasses.replace(usual, qfedavg=dataclasses.replace(usual.qfedavg, q=7.0))
+    assert rows_of(flagged, texts[1:5]) == rows_of(usual, texts[1:5]) | {"qfedavg": "has q=7"}
 
 
 @pytest.mark.parametrize(

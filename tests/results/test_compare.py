@@ -1,6 +1,7 @@
 """A comparison: every rule's result is its own run's, differences are paired, settings are chosen on validation."""
 
 import pickle
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from fedjax_fair.engine import program_run
 from fedjax_fair.engine.joining import group, runs_of
 from fedjax_fair.metrics.significance import holm, paired
 from fedjax_fair.results.comparison import measured
+from fedjax_fair.results.references import Reference
 
 
 def federation(seed):
@@ -221,6 +223,46 @@ def test_an_interrupted_comparison_goes_on(tmp_path, found):
         assert_array_equal(again.runs[rule][2].accuracy, found.runs[rule][2].accuracy)
 
 
+def test_reference_rows_go_on_from_where_they_were_stopped(tmp_path, monkeypatch, capsys, found):
+    train, trained = Reference.train, []
+
+    def killed(self, key, client, *rest):
+        if len(trained) == 3:
+            raise RuntimeError("killed")
+        trained.append(client)
+        return train(self, key, client, *rest)
+
+    def play(trains):
+        monkeypatch.setattr(Reference, "train", trains)
+        return ff.compare({"fedavg": ff.fedavg()}, build, replicates=1, threads=1, checkpoint=tmp_path, **SHORT)
+
+    with pytest.raises(RuntimeError, match="killed"):
+        play(killed)
+    play(lambda self, key, client, *rest: (trained.append(client), train(self, key, client, *rest))[1])
+    assert trained == [0, 1, 2, 3, 4, 5]  # the last is the pooled one
+    pieces = "1 run in 1 piece and 2 pieces of the rows (local) and (pooled)"
+    assert capsys.readouterr().err == f"{pieces}; of 1 piece the results are kept, of 1 piece a part\n"
+    again = play(None)  # nothing can be trained
+    assert capsys.readouterr().err == f"{pieces}; of 3 pieces the results are kept\n"
+    for row, histories in again.references.items():
+        assert_array_equal(histories[0].loss, found.references[row][0].loss)
+    (file,) = (tmp_path / "references").glob("pooled-*.npz")
+    file.write_bytes(b"half")
+    with pytest.raises(ValueError, match=r"pooled-\w+.npz cannot be read .*; remove it to train its row again"):
+        play(None)
+
+
+def test_fresh_replicates_are_those_of_other_seeds_and_rules_that_share_a_program_are_told(capsys, found):
+    rules = {"fedavg": ff.fedavg(), "uniform": ff.fedavg("uniform"), "no-op": ff.fedprox(mu=0.0)}
+    got = ff.compare(rules, build, replicates=1, first_seed=1, progress=True, **SHORT)
+    for rule in ("fedavg", "no-op"):
+        assert_allclose(got.runs[rule][0].accuracy, found.runs[rule][1].accuracy, atol=1e-6)
+    for row, histories in got.references.items():
+        assert_allclose(histories[0].loss, found.references[row][1].loss, rtol=1e-5)
+    assert "one replicate from seed 1 on, each" in got.table()
+    assert "2 programs: fedavg, uniform | no-op\n" in capsys.readouterr().err
+
+
 def test_larger_federations_that_come_later_leave_what_is_kept_as_it_is(tmp_path, monkeypatch):
     def growing(seed):
         return toy.federation((4, 5, 6 + 2 * seed), seed=seed)
@@ -261,6 +303,7 @@ def test_larger_federations_that_come_later_leave_what_is_kept_as_it_is(tmp_path
         ({"clients": [True]}, r"clients must be bool\[5\], True for those to judge by, got bool\[1\]"),
         ({"clients": [False] * 5}, "got nobody"),
         ({"threads": 0}, "threads must be at least 1"),
+        ({"first_seed": -1}, "first_seed must be at least 0, got -1"),
         ({"rules": {3: ff.fedavg()}}, "rules must have words as names, got 3"),
         ({"checkpoint": 3}, "checkpoint must be a folder, got 3"),
         (
@@ -322,8 +365,9 @@ def test_values_that_no_accuracy_has_stop_it_before_the_end():
 
 
 def test_one_replicate_has_no_differences():
-    one = ff.compare({"a": ff.fedavg(), "b": ff.fedavg("uniform")}, build, replicates=1, **SHORT)
+    one = ff.compare({"a": ff.fedavg(), "b": partial(ff.fedavg, "uniform")}, build, replicates=1, **SHORT)
     assert "±" not in one.table().splitlines()[2]
+    assert "Rows: b is fedavg(weighting=uniform)." in one.table()
     with pytest.raises(ValueError, match="a difference needs at least two replicates, got 1"):
         one.differences()
 

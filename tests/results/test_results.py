@@ -120,6 +120,12 @@ def scored(accuracy):
     return ff.History(np.arange(len(accuracy)), scores, none, none, none == 0, None, np.ones(1), np.zeros(1))
 
 
+def test_the_table_has_the_worst_tenth_as_a_comparison_has():
+    heads, _, row = ff.table({"a": scored([np.arange(40) / 100])}).splitlines()[:3]
+    assert heads.split()[5:11] == ["worst", "10%", "worst", "5%", "best", "5%"]
+    assert row.split()[3:6] == ["1.5", "0.5", "38.5"]
+
+
 def test_the_table_says_how_many_clients_five_percent_are():
     def legend(clients=None, **runs):
         lines = ff.table(runs, clients).split("\n\n")[1].splitlines()

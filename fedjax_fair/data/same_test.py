@@ -1,0 +1,56 @@
+"""Whether several federations judge their clients by the same examples."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_fair.data.alike import equal
+from fedjax_fair.data.federated import FederatedData
+from fedjax_fair.data.host_store import HostStore
+
+LOOKED_AT = 1000
+"""Examples of a split that are compared."""
+ALIKE = 0.99
+"""Correlation from which a feature is the same, scaled or with a few gaps filled otherwise."""
+
+
+def same_examples(datas: Sequence[FederatedData], split: str) -> bool:
+    """Whether the split of all of these has the same places, labels and examples.
+
+    Features may be scaled, or have gaps filled, by what each federation trains on. So a feature is the same where
+    it correlates over the examples, and examples are where half of their features do. Features that are constant
+    tell nothing.
+    """
+    judged = [jax.device_get((of := getattr(data, split), data.y[of.rows])) for data in datas]
+    if not all(equal(mine, judged[0]) for mine in judged):
+        return False
+    rows = judged[0][0].rows[:LOOKED_AT]
+    others = [data for data in datas if not _is_one(data.x, datas[0].x)]
+    return all(_correlate(_features(datas[0], rows), _features(data, rows)) for data in others)
+
+
+def _is_one(x: Any, other: Any) -> bool:
+    """Whether two stores are one object, or of the same arrays."""
+    if x is other or isinstance(x, HostStore) or isinstance(other, HostStore):
+        return x is other
+    return all(a is b for a, b in zip(jax.tree.leaves(x), jax.tree.leaves(other), strict=True))
+
+
+def _features(data: FederatedData, rows: np.ndarray) -> np.ndarray:
+    """f64[R, F]: every number of these examples."""
+    x, _ = jax.device_get(data.take(jnp.asarray(rows)))
+    return np.concatenate([np.asarray(leaf, float).reshape(len(rows), -1) for leaf in jax.tree.leaves(x)], 1)
+
+
+def _correlate(one: np.ndarray, other: np.ndarray) -> bool:
+    if one.shape != other.shape:
+        return False
+    vary = (np.ptp(one, 0) > 0) & (np.ptp(other, 0) > 0)
+    if not vary.any():
+        return True
+    one, other = (each[:, vary] - each[:, vary].mean(0) for each in (one, other))
+    found = (one * other).sum(0) / np.sqrt((one**2).sum(0) * (other**2).sum(0))
+    return bool(np.median(found) >= ALIKE)
