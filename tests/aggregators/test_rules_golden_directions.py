@@ -149,9 +149,9 @@ def test_drfas_weights_and_ascent():
 
             asked = played["asked_for_losses"]
             heard = jnp.full(n, jnp.nan).at[jnp.asarray(asked)].set(jnp.asarray(played["probe_losses"]))
-            keys = [key for key in map(jax.random.key, range(200)) if {*drawn(key, n, m)} == {*asked}]
+            key = next(key for key in map(jax.random.key, range(200)) if {*drawn(key, n, m)} == {*asked})
             rule = ff.drfa(played["gamma"], "selector")
-            after = rule.revise(state, coef, now, keys[0], lambda update, ids, heard=heard: heard[ids])[1]
+            after = rule.revise(state, coef, now, key, lambda update, ids, heard=heard: heard[ids])[1]
             assert_allclose(after.weights, played["lambda_projected"], **CLOSE)
 
 
@@ -182,12 +182,12 @@ def test_fedlf_remembers_who_is_absent(case):
     A, a = (np.array(case["quadratic"][name]) for name in "Aa")
     layers, w = case["layers"], np.array(case["w0"])
     transform = ff.fedlf().transform(case["n_clients"], case["per_round"])
-    state = transform.init(cut(w, layers))
+    state, update = transform.init(cut(w, layers)), jax.jit(transform.update)
     for played in case["rounds"]:
         ids = np.array(played["selected"])
         g = np.einsum("kij,kj->ki", A[ids], w - a[ids])
         now = report(played["losses"], -g, ids=ids, layers=layers)
-        step, state = transform.update(cut(w, layers), state, report=now)
+        step, state = update(cut(w, layers), state, report=now)
         w = w - case["lr"] * np.concatenate(step)
         assert_allclose(w, played["model"], rtol=0, atol=1e-8)
 
