@@ -73,7 +73,7 @@ def reads(
         )
 
     report = jax.eval_shape(lambda p: toy_report(slots, p, method.memory), params)
-    with explained():
+    with explained(), _without_messages(method.memory):
         program = jax.make_jaxpr(results)(report, params)
     fields = jax.tree.unflatten(jax.tree.structure((report, params)), used_inputs(program.jaxpr))[0]
     used = {name for name, flags in zip(Report._fields, fields) if any(jax.tree.leaves(flags))}
@@ -119,6 +119,17 @@ def explained() -> Iterator[None]:
         if ASKED not in str(error):
             first, _, rest = str(error).partition("\n")
             error.args = (f"{first.rstrip('.')}; {ASKED}\n{rest}",)
+        raise
+
+
+@contextlib.contextmanager
+def _without_messages(memory: Memory | None) -> Iterator[None]:
+    """An error of a rule that finds no message says why there is none."""
+    try:
+        yield
+    except TypeError as error:
+        if memory is not None and memory.summed:
+            error.add_note("report.message is None for a rule: by Memory(summed=True) only the transform has it")
         raise
 
 

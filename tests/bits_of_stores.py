@@ -13,9 +13,10 @@ SIZES = (5, 10, 7, 6, 8, 11)  # one of each for validation and for the test
 SGD = ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=4)
 LIARS = ff.faults.some(6, 0.4)
 KNOWN = {
+    "coefficients before training": {"aggregator": ff.fedavg(), "selector": ff.size_proportional(2)},
     "received losses, own models": {
         "aggregator": ff.ditto(aggregator=ff.fedmaba()),
-        "selector": ff.size_proportional(3),
+        "selector": ff.uniform(3),
         "evaluate": ("test", "train", "test@personal"),
     },
 }

@@ -15,8 +15,8 @@ from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.cli import components as parts
 from fedjax_fair.cli.experiment import Experiment
 from fedjax_fair.cli.plan import Ground, cohort_of, lay_ground, rule_of, simulate_rule
-from fedjax_fair.cli.remarks import on_names, on_own_rules, on_weights, rows_of
-from fedjax_fair.cli.rule_syntax import Entry, parse_rule, row_name
+from fedjax_fair.cli.remarks import on_choice, on_names, on_own_rules, on_weights, rows_of
+from fedjax_fair.cli.rule_syntax import Entry, parse_rule, row_name, with_rate
 from fedjax_fair.cli.train import header_of, notes_of, progress_of
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.alike import equal
@@ -67,7 +67,8 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
     if experiment.baseline is not None:
         check_choice("baseline", experiment.baseline, names)
     check_choice("choose", experiment.choose, CRITERIA)
-    entries = {name: parse_rule(text) for name, text in zip(names, texts)}
+    rated = {name: with_rate(parse_rule(text)) for name, text in zip(names, texts)}
+    entries = {name: entry for name, (entry, _) in rated.items()}
     fixed = experiment.data_seed is not None
     start = check_count("first_seed", experiment.first_seed, low=0)
     first = dataclasses.replace(experiment, data_seed=experiment.data_seed if fixed else start)
@@ -92,13 +93,29 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
         return parts.with_liars(first, drawn, ground.honest)
 
     makers = {text: maker_of(first, entry, cohort_of(first, ground.data)) for text, entry in entries.items()}
+    given = {text: {} if rate is None else {"lr": rate} for text, (_, rate) in rated.items()}
     for text, entry in entries.items():
         with blamed(entry.rule):
-            build(makers[text](), ground.data)
-    tune = {text: grid_of(first, entry) for text, entry in entries.items()} if experiment.tune else {}
+            build(makers[text](**given[text]), ground.data, **given[text])
+    grids = {text: grid_of(first, entry) for text, entry in entries.items()} if experiment.tune else {}
+    tune = {text: grids.get(text, {}) | {name: [rate] for name, rate in own.items()} for text, own in given.items()}
     on = ground.data if fixed else federation
-    remarks = [*on_names(texts), *on_weights(first, entries, ground.data.sizes), *on_own_rules(entries, tune)]
-    return Contest(ground, cohort_of(first, ground.data), makers, build, on, tune, remarks, rows_of(first, texts))
+    remarks = [
+        *on_names(texts),
+        *on_weights(first, entries, ground.data.sizes),
+        *on_choice(first),
+        *on_own_rules(entries, grids),
+    ]
+    return Contest(
+        ground,
+        cohort_of(first, ground.data),
+        makers,
+        build,
+        on,
+        {text: grid for text, grid in tune.items() if grid},
+        remarks,
+        rows_of(first, texts),
+    )
 
 
 def maker_of(experiment: Experiment, entry: Entry, cohort: int) -> Callable[..., Any]:

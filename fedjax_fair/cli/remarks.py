@@ -57,6 +57,12 @@ def on_weights(experiment: Any, entries: dict[str, Entry], sizes: np.ndarray) ->
     ]
 
 
+def on_choice(experiment: Any) -> list[str]:
+    """A remark on a criterion where nothing is tuned."""
+    idle = experiment.choose != type(experiment)().choose and not experiment.tune
+    return [f"--choose {experiment.choose} chooses settings that --tune tries; nothing is tuned"] if idle else []
+
+
 def on_own_rules(entries: dict[str, Entry], tune: dict[str, dict[str, list[Any]]]) -> list[str]:
     """A remark on rules of the user's own, which have no grid in the registry."""
     own = [name for name in tune if ":" in entries[name].rule]

@@ -63,6 +63,23 @@ def parse_rule(text: str) -> Entry:
     return Entry(*(mine or parse(rule)), *(parse(selector) if at else (None, {})))
 
 
+def with_rate(entry: Entry) -> tuple[Entry, Any]:
+    """The entry without the learning rate of its clients, and that rate; None where it names none.
+
+    The rate is ``lr``. Of a rule with an ``lr`` of its own it is so only beside ``RULE.lr``, the rule's, as in
+    ``afl:afl.lr=.01,lr=.1``, which a tuned comparison prints; alone, ``lr`` is the rule's.
+    """
+    settings, mine = dict(entry.settings), f"{entry.rule.rpartition(':')[2]}.lr"
+    if "lr" not in registry.settings_of(registry.rule_factory(entry.rule)):
+        rate = settings.pop("lr", None)
+    elif mine in settings:
+        rate = settings.pop("lr", None)
+        settings["lr"] = settings.pop(mine)
+    else:
+        rate = None
+    return entry._replace(settings=settings), rate
+
+
 def own_name(text: str, flag: str = "algorithms") -> tuple[str, dict[str, Any]] | None:
     """Read ``file.py:name`` or ``module:name``, with ``:setting=value,...`` or not; None for another form.
 

@@ -21,7 +21,6 @@ from fedjax_fair.engine.failures import drop_coefficients, drop_failures, finite
 from fedjax_fair.engine.memory import written
 from fedjax_fair.engine.signals import gram
 from fedjax_fair.engine.training import Carried, Sent, Sums, no_sum, weighted_sum
-from fedjax_fair.numerics.batch_sum import over_clients
 from fedjax_fair.numerics.solvers import scatter
 from fedjax_fair.robustness.faults import Fault, misreport, misreport_losses
 from fedjax_fair.types import Key, Losses, Memory, Params, Report, SimState, State, heard_by_rule, message_of
@@ -120,7 +119,8 @@ def train_and_weigh(
         total = jax.tree.map(lambda u: weighted_sum(mine, u), updates)
         kept = written(state.memory, report.ids, gather(sent.memory, cohort, mesh), report.active)
         if adds:
-            report = report._replace(message=jax.tree.map(over_clients, report.message))
+            heard = jax.tree.map(lambda m: weighted_sum(report.active, m).astype(m.dtype), report.message)
+            report = report._replace(message=heard)
         return Trained(report, coef, after, total, kept)
 
     def train_and_add(coef: Array, heard: Array) -> Sums:

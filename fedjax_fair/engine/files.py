@@ -3,14 +3,15 @@
 import json
 import math
 import os
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Replace ``path`` in one step: a reader, or a crash, never sees half a file."""
-    partial = path.with_name(f".{path.name}.part")
+    """Replace ``path`` in one step: a reader, or a crash, never sees half a file, whoever else writes it."""
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     partial.write_bytes(content.encode() if isinstance(content, str) else content)
     os.replace(partial, path)
 

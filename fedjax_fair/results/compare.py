@@ -11,7 +11,7 @@ from fedjax_fair.data.same_test import same_examples
 from fedjax_fair.engine.cluster import cluster_of, counted
 from fedjax_fair.engine.grid import label, numbered
 from fedjax_fair.engine.history import History
-from fedjax_fair.results.compare_plan import Asked, Plan, plan, play_task
+from fedjax_fair.results.compare_plan import Asked, Plan, is_tuned, plan, play_task
 from fedjax_fair.results.compare_runs import do
 from fedjax_fair.results.comparison import Comparison, measured
 from fedjax_fair.results.rows import rows_of
@@ -74,7 +74,8 @@ def compare(
       eval_every: rounds between evaluations.
       last: a measure is the mean over so many last evaluations; of all, where there are fewer.
       baseline: the rule that the others are compared with; by default the first.
-      tune: per rule ``{setting: values}``; all combinations are tried. A factory that needs settings must be tuned.
+      tune: per rule ``{setting: values}``; all combinations are tried. Where each has one value these are given,
+        and nothing is chosen. A factory that needs settings must be tuned.
       choose: "accuracy", "worst10", "variance" or "gini" of the validation split, or "accuracy_if_worst10": the
         best accuracy among the points whose worst 10 % are no lower than the baseline's, or the best of these where
         there is none. Among equals accuracy decides. A setting of which a run failed is never chosen.
@@ -129,7 +130,7 @@ def _contest(laid: Plan) -> Comparison:
     """Play what is laid out, choose settings, play the references with them."""
     asked, grids, points, course = laid.asked, laid.grids, laid.points, laid.course
     baseline = asked.baseline or ""
-    tuned = [rule for rule in asked.rules if grids[rule]]
+    tuned = [rule for rule in asked.rules if grids[rule]] if is_tuned(grids) else []
     judged = (laid.judge, asked.last, laid.clients)
     found = do(laid.works, course, play_task, (asked, None), None if asked.progress is False else _pieces(laid))
     played = iter(found[0])
@@ -159,7 +160,7 @@ def _contest(laid: Plan) -> Comparison:
         tried_runs={rule: dict(zip(named[rule], histories[rule])) for rule in tuned},
         references=found[1] if asked.references else {},
         clients=laid.clients,
-        rows=rows_of(asked.rules, grids),
+        rows=rows_of(asked.rules, {rule: grids[rule] for rule in tuned}, {} if tuned else points),
         first_seed=asked.first_seed,
     )
     return comparison._replace(values=comparison.measures())

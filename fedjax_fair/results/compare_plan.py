@@ -89,6 +89,11 @@ class Plan(NamedTuple):
         return references_work(self.first[point], self.asked.build, self.alikes, self.course)
 
 
+def is_tuned(grids: Mapping[str, Mapping[str, list[Any]]]) -> bool:
+    """Whether there is anything to choose: grids of one value each give the settings."""
+    return any(len(values) > 1 for grid in grids.values() for values in grid.values())
+
+
 def plan(asked: Asked, begun: bool = False) -> Plan:
     """Lay a comparison out. ``begun``: by a process that another one has asked for a part of it.
 
@@ -99,18 +104,19 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
     counts = {"replicates": asked.replicates, "last": asked.last}
     for name, value in (counts | ({} if asked.threads is None else {"threads": asked.threads})).items():
         check_count(name, value)
-    check_count("first_seed", asked.first_seed, low=0)
-    gap = min(check_count("eval_every", asked.eval_every), check_count("rounds", asked.rounds))
+    start, rounds = check_count("first_seed", asked.first_seed, low=0), check_count("rounds", asked.rounds)
+    asked = asked._replace(first_seed=start, rounds=rounds)
+    gap = min(check_count("eval_every", asked.eval_every), rounds)
     chunk = check_keeping(asked.checkpoint, asked.every, gap, None)
     check_rules(rules)
     first_rule = next(iter(rules))
     baseline = check_choice("baseline", first_rule if asked.baseline is None else asked.baseline, rules)
     check_choice("choose", asked.choose, CRITERIA)
     grids = grids_of(rules, build, asked.tune or {})
-    tuned = {rule: grid for rule, grid in grids.items() if grid}
+    given = {rule: grid for rule, grid in grids.items() if grid}
     folder = None if asked.checkpoint is None else place_of(asked.checkpoint)
     added = asked.generations or generations(folder, asked.replicates)
-    asked = asked._replace(baseline=baseline, tune=tuned, checkpoint=folder, generations=added)
+    asked = asked._replace(baseline=baseline, tune=given, checkpoint=folder, generations=added)
     drawn = draw(asked.federation, sum(added), asked.first_seed)
     if isinstance(asked.federation, FederatedData):
         drawn = drawn * asked.replicates
@@ -120,7 +126,7 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
         parts = [alike(drawn[end - count : end]) for count, end in zip(added, ends)]
     datas, of = drawn[: asked.replicates], parts[0]
     judge = "validation" + "".join(split.partition("@")[1:])  # of personal models where these are quoted
-    splits = {split, judge} if tuned else {split}
+    splits = {split, judge} if is_tuned(grids) else {split}
     made = {}
     for rule, given in rules.items():
         with named(rule):

@@ -202,8 +202,7 @@ def _keeper(job: Job, course: Course) -> Keeper | None:
     known = sha256(f"{job.name}: {points}".encode()).hexdigest()[:12]
     # The replicates share a program, in which every client has the room of the largest of them.
     room = {"the room for all replicates' examples": len(job.program.sim.data.train.rows)}
-    seed = {"first_seed": course.first_seed} if course.first_seed else {}
-    settings = {"rounds": course.rounds, "eval_every": course.gap, **seed, **room}
+    settings = {"rounds": course.rounds, "eval_every": course.gap, **room}
     return keeper_of(job.program, course.checkpoint / f"{known}-replicate-{job.replicate}", settings)
 
 

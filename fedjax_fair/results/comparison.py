@@ -15,6 +15,7 @@ from fedjax_fair.metrics.significance import holm, paired
 from fedjax_fair.results.differences import MEASURES, Compared, Differences, columns
 from fedjax_fair.results.digits import digits_of, spread
 from fedjax_fair.results.flags import budgets, flags
+from fedjax_fair.results.frames import frame_of_rules, frame_of_tried
 from fedjax_fair.results.latex import latex
 from fedjax_fair.results.references import better_off
 from fedjax_fair.results.table import drawn
@@ -79,7 +80,7 @@ class Comparison(NamedTuple):
         """
         if self.values is not None:
             return self.values
-        found = {rule: self._measured(histories) for rule, histories in {**self.runs, **self.references}.items()}
+        found = {rule: self.measured(histories) for rule, histories in {**self.runs, **self.references}.items()}
         for rule, histories in {**self.runs, **self.references}.items() if self.references else ():
             pairs = zip(histories, self.references["local"])
             shares = [
@@ -88,7 +89,8 @@ class Comparison(NamedTuple):
             found[rule]["better_off"] = np.array(shares)
         return found
 
-    def _measured(self, histories: list[History]) -> dict[str, np.ndarray]:
+    def measured(self, histories: list[History]) -> dict[str, np.ndarray]:
+        """``{measure: f64[R]}`` of some runs, on the quoted split."""
         return measured(histories, self.split, self.last, self.clients)
 
     def judged(self, history: History) -> History:
@@ -182,21 +184,16 @@ class Comparison(NamedTuple):
         of, all_of = ("-".join(map(str, sorted({min(each), max(each)}))) for each in (worst, counts))
         return [f"Worst 10 %: the mean of {of} of {all_of} clients."]
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self, tried: bool = False) -> Any:
         """A data frame with a row per rule and replicate; needs ``pip install 'fedjax-fair[pandas]'``.
+
+        ``tried``: with one per rule, setting and replicate: columns ``setting``, ``chosen``, the measures, and
+        those of validation, by which settings are chosen, as ``validation_accuracy``.
 
         Raises:
           ValueError: pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ValueError("to_pandas needs pandas: pip install 'fedjax-fair[pandas]'") from error
-        frames = [
-            pandas.DataFrame({"rule": rule, "replicate": range(len(self.examples)), **of})
-            for rule, of in self.measures().items()
-        ]
-        return pandas.concat(frames, ignore_index=True)
+        return frame_of_tried(self) if tried else frame_of_rules(self)
 
     def to_json(self) -> dict[str, Any]:
         """What a results folder keeps, of plain numbers and words: measures per replicate, differences, choices."""

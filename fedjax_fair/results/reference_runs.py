@@ -106,4 +106,4 @@ def _trainings(
 
 
 def _own(client: int, everybodys: np.ndarray) -> np.ndarray:
-    return everybodys[:, client]
+    return everybodys[:, client].copy()  # or a view would keep everybody's

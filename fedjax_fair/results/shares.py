@@ -11,6 +11,7 @@ import numpy as np
 from fedjax_fair import metrics
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.engine.files import to_json, write_atomically
+from fedjax_fair.engine.history import pandas_for
 from fedjax_fair.metrics.kind import ACCURACY, Metric
 from fedjax_fair.results.differences import columns
 from fedjax_fair.results.digits import digits_of
@@ -133,11 +134,7 @@ class Contribution(NamedTuple):
         Raises:
           ValueError: pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ValueError("to_pandas needs pandas: pip install 'fedjax-fair[pandas]'") from error
-        frames = []
+        pandas, frames = pandas_for("to_pandas"), []
         for measure, (low, high) in self.intervals().items():
             of = {"share": self.shares[measure], "error": self.errors[measure], "low": low, "high": high}
             who = np.arange(len(low)) if self.clients is None else self.clients

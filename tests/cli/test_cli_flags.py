@@ -90,12 +90,24 @@ def test_a_flag_changes_what_is_trained(words, usual):
     assert trained(words) != usual
 
 
-def test_a_comparison_from_another_first_seed_has_the_federations_of_its_seeds():
-    def contest(*words):
-        return prepare_comparison(*read_command(["compare", "--algorithms", "fedavg", *words]))
+def contest(*words):
+    return prepare_comparison(*read_command(["compare", *words]))
 
-    usual, fresh = contest(), contest("--first-seed", "1")
+
+def test_a_row_may_have_a_learning_rate_of_its_own():
+    """Beside AFL's own step, which is called as its flag is; alone, lr is AFL's."""
+    rows = ["fedavg", "term:t=2,lr=.03", "afl:afl.lr=.02,lr=.3", "afl:lr=.5"]
+    asked = contest("--algorithms", *rows)
+    assert asked.tune == {rows[1]: {"lr": [0.03]}, rows[2]: {"lr": [0.3]}}
+    tuned = contest("--algorithms", *rows, "--tune").tune
+    assert [len(tuned[row]["lr"]) for row in rows] == [12, 1, 1, 12]
+    with pytest.raises(ValueError, match="lr must be above 0, got -1"):
+        contest("--algorithms", "term:lr=-1")
+
+
+def test_a_comparison_from_another_first_seed_has_the_federations_of_its_seeds():
+    usual, fresh = (contest("--algorithms", "fedavg", *words) for words in ((), ("--first-seed", "1")))
     chex.assert_trees_all_equal(fresh.ground.data, usual.federation(1))
     chex.assert_trees_all_equal(fresh.federation(1), usual.federation(1))
     with pytest.raises(ValueError, match="first_seed must be at least 0, got -1"):
-        contest("--first-seed", "-1")
+        contest("--algorithms", "fedavg", "--first-seed", "-1")

@@ -38,7 +38,7 @@ np.savez(sys.argv[1], **t.results(devices), **t.some_results(devices))
 """
 
 
-def logistic(name, cohort, devices):
+def logistic(name, cohort, devices, block="auto"):
     data = toy.federation(sizes=(3, 8, 5, 4, 6, 7, 3, 4, 9, 5, 6, 4))
     return ff.simulation(
         toy.linear,
@@ -47,6 +47,7 @@ def logistic(name, cohort, devices):
         selector=ff.uniform(cohort),
         trainer=ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=3),
         devices=devices,
+        client_block=block,
     )
 
 
@@ -169,7 +170,7 @@ def results(devices):
         found[f"{name} {cohort}"] = played(logistic(name, cohort, devices), 50)
     found["troubled"] = played(troubled(devices), 50)
     found["remembering"] = played(remembering(devices), 50)
-    found["scaffold 5"] = played(logistic("scaffold", 5, devices), 50)
+    found["scaffold 5"] = played(logistic("scaffold", 5, devices, block=1), 50)
     found["drfa 5"] = played(logistic("drfa", 5, devices), 20)
     found["one by one"] = played(one_by_one(devices), 50)
     found["swept clients"] = swept(devices, 1)

@@ -190,6 +190,31 @@ def test_a_data_frame_and_latex(found):
     assert paired[4] == "no-op & " + "$+0.0 [+0.0, +0.0]$ & " * 3 + r"$+.000 [+.000, +.000]$ \\"
 
 
+def test_a_data_frame_of_all_that_was_tried(tuned):
+    frame = tuned.to_pandas(tried=True)
+    assert len(frame) == 2 * (3 + 3)
+    rows = frame[frame["chosen"]].reset_index()
+    assert [*rows["rule"]] == ["fedavg", "fedavg", "qfedavg", "qfedavg"]
+    assert_allclose(rows["accuracy"], np.concatenate([tuned.measures()[rule]["accuracy"] for rule in tuned.runs]))
+    one = frame[(frame["rule"] == "qfedavg") & (frame["setting"] == "q=5")]
+    assert_allclose(one["validation_gini"], tuned.tried["qfedavg"]["q=5"]["gini"])
+
+
+def test_grids_of_one_value_give_settings_and_nothing_is_chosen(tuned):
+    """As those that another comparison chose, on fresh replicates; the splits that choose are not needed."""
+
+    def tested(rule, data, lr=0.1):
+        trainer = ff.local_sgd(optax.sgd(lr), epochs=1, batch_size=2)
+        return ff.simulation(toy.linear, data, aggregator=rule, selector=ff.uniform(3), trainer=trainer)
+
+    rules, given = {"fedavg": ff.fedavg(), "qfedavg": q_fedavg}, {"fedavg": {"lr": [0.01]}, "qfedavg": {"q": [5.0]}}
+    got = ff.compare(rules, tested, replicates=2, tune=given, **SHORT)
+    assert got.settings == got.tried == {}
+    assert "Rows: fedavg has lr=0.01; qfedavg is q_fedavg(q=5)." in " ".join(got.table().split())
+    assert "validation" not in got.table()
+    assert_array_equal(got.runs["fedavg"][1].accuracy, tuned.tried_runs["fedavg"]["lr=0.01"][1].accuracy)
+
+
 def test_examples_that_judge_every_replicate_are_noticed(found):
     """Also where features differ, as gaps that are filled by what each replicate trains on."""
     assert not found.same_examples
@@ -232,13 +257,18 @@ def test_reference_rows_go_on_from_where_they_were_stopped(tmp_path, monkeypatch
         trained.append(client)
         return train(self, key, client, *rest)
 
-    def play(trains):
+    def noted(self, key, client, *rest):
+        trained.append(client)
+        return train(self, key, client, *rest)
+
+    def play(trains, replicates=1, **given):
         monkeypatch.setattr(Reference, "train", trains)
-        return ff.compare({"fedavg": ff.fedavg()}, build, replicates=1, threads=1, checkpoint=tmp_path, **SHORT)
+        settings = {"replicates": replicates, "threads": 1, "checkpoint": tmp_path, **given}
+        return ff.compare({"fedavg": ff.fedavg()}, build, **settings, **SHORT)
 
     with pytest.raises(RuntimeError, match="killed"):
         play(killed)
-    play(lambda self, key, client, *rest: (trained.append(client), train(self, key, client, *rest))[1])
+    play(noted)
     assert trained == [0, 1, 2, 3, 4, 5]  # the last is the pooled one
     pieces = "1 run in 1 piece and 2 pieces of the rows (local) and (pooled)"
     assert capsys.readouterr().err == f"{pieces}; of 1 piece the results are kept, of 1 piece a part\n"
@@ -246,8 +276,17 @@ def test_reference_rows_go_on_from_where_they_were_stopped(tmp_path, monkeypatch
     assert capsys.readouterr().err == f"{pieces}; of 3 pieces the results are kept\n"
     for row, histories in again.references.items():
         assert_array_equal(histories[0].loss, found.references[row][0].loss)
-    (file,) = (tmp_path / "references").glob("pooled-*.npz")
-    file.write_bytes(b"half")
+
+    more = play(noted, replicates=2)
+    assert trained == [0, 1, 2, 3, 4, 5] * 2
+    for row, histories in more.references.items():
+        assert_array_equal(histories[0].loss, found.references[row][0].loss)
+        assert_allclose(histories[1].loss, found.references[row][1].loss, rtol=1e-5)
+    other = play(noted, tune={"fedavg": {"lr": [0.05]}})
+    assert trained == [0, 1, 2, 3, 4, 5] * 3
+    assert not np.allclose(other.references["pooled"][0].loss, found.references["pooled"][0].loss)
+    for file in (tmp_path / "references").glob("pooled-*.npz"):
+        file.write_bytes(b"half")
     with pytest.raises(ValueError, match=r"pooled-\w+.npz cannot be read .*; remove it to train its row again"):
         play(None)
 

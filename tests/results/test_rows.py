@@ -10,6 +10,10 @@ def mild(q=0.5):
     return ff.qfedavg(q=q, lipschitz=10.0)
 
 
+def loose(**settings):
+    return mild(settings["q"])
+
+
 def test_factories_tell_the_settings_that_their_row_was_given():
     rules = {
         "fair": partial(ff.qfedavg, 5.0, lipschitz=10.0),
@@ -18,6 +22,9 @@ def test_factories_tell_the_settings_that_their_row_was_given():
         "some": mild,
         "mild": mild,
         "short": lambda q=2.0: mild(q),
+        "inside": partial(ff.ditto, aggregator=ff.fedmaba()),
+        "within": partial(ff.ditto, 0.5, aggregator=partial(ff.term, t=2.0)),
+        "any": partial(loose, q=0.2, name="x"),
     }
     assert rows_of(rules, {}) == {
         "fair": "is qfedavg(q=5, lipschitz=10)",
@@ -26,6 +33,9 @@ def test_factories_tell_the_settings_that_their_row_was_given():
         "some": "is mild(q=0.5)",
         "mild": "has q=0.5",
         "short": "has q=2",
+        "inside": "is ditto(aggregator=a rule)",
+        "within": "is ditto(lam=0.5, aggregator=term(t=2))",
+        "any": "is loose(q=0.2, name=x)",
     }
 
 
