@@ -7,7 +7,8 @@ from jax import Array
 
 from fedjax_fair.aggregators.responses import CDF, CDFS, Variant, responses
 from fedjax_fair.checks import check_choice
-from fedjax_fair.numerics.solvers import as_floats, masked_mean, normalize, qp_simplex, scatter
+from fedjax_fair.numerics.simplex_qp import qp_simplex
+from fedjax_fair.numerics.solvers import as_floats, masked_mean, normalize, scatter
 from fedjax_fair.types import Aggregator, Key, Report, marked
 
 

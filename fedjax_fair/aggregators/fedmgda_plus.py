@@ -7,7 +7,8 @@ from jax import Array
 
 from fedjax_fair.aggregators.stateless import init
 from fedjax_fair.checks import check_choice, check_count, check_range
-from fedjax_fair.numerics.solvers import normalize, qp_box_simplex, uniform_over
+from fedjax_fair.numerics.simplex_qp import qp_box_simplex
+from fedjax_fair.numerics.solvers import normalize, uniform_over
 from fedjax_fair.types import Aggregator, Key, Report, State
 
 STILL = 1e-8  # an update shorter than this has no direction

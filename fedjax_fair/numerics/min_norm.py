@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedjax_fair.numerics.solvers import qp_simplex, uniform_over
+from fedjax_fair.numerics.simplex_qp import descend_on_simplex, qp_simplex, quadratic
+from fedjax_fair.numerics.solvers import uniform_over
 
 
 def min_norm(gram: Array, where: Array, iterations: int = 300) -> Array:
@@ -43,13 +44,14 @@ def min_norm_in_halfspace(gram: Array, slope: Array, where: Array, iterations: i
     slope = jnp.where(where, slope / jnp.where(largest > 0, largest, 1), 0)
     steepest = jnp.argmax(jnp.where(where, slope, -jnp.inf))
     feasible = slope[steepest] > 0
-    shortest = min_norm(gram, where, iterations)
+    of, nothing = quadratic(gram, where), jnp.zeros_like(slope)
+    shortest = descend_on_simplex(of, nothing, uniform_over(where, gram.dtype), where, iterations)
     # Above this multiplier the steepest vector alone would be better than any mixture that breaks the bound.
     enough = gram[steepest, steepest] / (2 * jnp.where(feasible, slope[steepest], 1))
 
     def search() -> Array:
         return _least_multiplier(
-            lambda nu, start: qp_simplex(gram, -nu * slope, start, where, iterations), slope, shortest, enough
+            lambda nu, start: descend_on_simplex(of, -nu * slope, start, where, iterations), slope, shortest, enough
         )
 
     return jax.lax.cond(feasible & (shortest @ slope < 0), search, lambda: shortest)

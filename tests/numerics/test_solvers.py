@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import brentq, linprog, minimize
 
-from fedjax_fair.numerics import solvers
+from fedjax_fair.numerics import simplex_qp, solvers
 
 M = 6
 ALL = jnp.ones(M, bool)
@@ -21,7 +21,7 @@ masks = hnp.arrays(bool, M).filter(np.any)
 project_simplex = jax.jit(solvers.project_simplex)
 project_box_simplex = jax.jit(solvers.project_box_simplex)
 project_kl_ball = jax.jit(solvers.project_kl_ball)
-qp_simplex = jax.jit(solvers.qp_simplex)
+qp_simplex = jax.jit(simplex_qp.qp_simplex)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -273,7 +273,7 @@ def test_qp_box_simplex_finds_the_shortest_mixture_of_updates(updates, excess, w
     unit = updates / np.linalg.norm(updates, axis=1, keepdims=True)
     m, gram = len(unit), unit @ unit.T
     low, high = max(0, 1 / m - width), min(1, 1 / m + width)
-    p = solvers.qp_box_simplex(
+    p = simplex_qp.qp_box_simplex(
         2 * jnp.asarray(gram),
         jnp.zeros(m),
         jnp.full(m, 1 / m),
@@ -294,7 +294,7 @@ def test_rounding_does_not_decide_between_updates_of_one_direction(dtype):
     rows = np.outer(rng.uniform(0.3, 2, 20), rng.normal(size=300)).astype(dtype)
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     zero, one, even = jnp.zeros(20, dtype), jnp.ones(20, dtype), jnp.full(20, 0.05, dtype)
-    p = solvers.qp_box_simplex(jnp.asarray(2 * unit @ unit.T), zero, even, zero, one, jnp.ones(20, bool))
+    p = simplex_qp.qp_box_simplex(jnp.asarray(2 * unit @ unit.T), zero, even, zero, one, jnp.ones(20, bool))
     assert_allclose(p, even, atol=2e-3)
 
 
@@ -319,7 +319,7 @@ def test_qp_simplex_ends_early_only_where_it_has_arrived(clients, rounds, dtype,
             0, 20_000, lambda _, p: project_simplex(p - step * (hessian @ p + linear), everybody), start
         )
     )()
-    mine = jax.jit(solvers.qp_simplex)(*(jnp.asarray(v, dtype) for v in (hessian, linear, start)), everybody)
+    mine = jax.jit(simplex_qp.qp_simplex)(*(jnp.asarray(v, dtype) for v in (hessian, linear, start)), everybody)
     assert_allclose(mine, truth, atol=tolerance * truth.max())
 
 
@@ -337,9 +337,9 @@ def test_rounding_does_not_keep_the_solver_going(monkeypatch, seed):
         jax.debug.callback(lambda: steps.append(1))
         return project_simplex(y, where)
 
-    monkeypatch.setattr(solvers, "project_simplex", counted)
+    monkeypatch.setattr(simplex_qp, "project_simplex", counted)
     single = (jnp.asarray(v, jnp.float32) for v in (hessian, linear, np.full(clients, 1 / clients)))
-    solvers.qp_simplex(*single, jnp.ones(clients, bool)).block_until_ready()
+    simplex_qp.qp_simplex(*single, jnp.ones(clients, bool)).block_until_ready()
     jax.effects_barrier()
     assert 5 < len(steps) < 40
 
@@ -359,7 +359,7 @@ def test_qp_simplex_of_many_small_programs_fulfils_the_conditions_for_a_minimum(
     half, linear = rng.normal(size=(2000, 4, 3)), rng.normal(size=(2000, 4))
     hessian, start = half @ half.transpose(0, 2, 1), jnp.full(4, 1 / 4)
     everybody = jnp.ones(4, bool)
-    p = jax.vmap(lambda h, c: solvers.qp_simplex(h, c, start, everybody, iterations=3000))(hessian, linear)
+    p = jax.vmap(lambda h, c: simplex_qp.qp_simplex(h, c, start, everybody, iterations=3000))(hessian, linear)
     slope = np.einsum("nij,nj->ni", hessian, p) + linear
     gap = (p * slope).sum(1) - slope.min(1)  # the duality gap
     assert gap.max() < 1e-8
