@@ -29,6 +29,8 @@ def of_page(page: str) -> Any:
 
 
 MEASURED = {
+    "compare": guide_pictures.contest,
+    "results": guide_pictures.figures,
     "data": guide_pictures.partitions,
     "memory": guide_pictures.personal,
     "sweeps": guide_pictures.grid,

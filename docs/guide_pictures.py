@@ -101,6 +101,66 @@ def grid() -> Any:
     return figure
 
 
+def contest() -> Any:
+    """The simulation of the page about comparisons, trained longer: five rules against FedAvg, ten replicates."""
+
+    def build(rule: Any, data: Any) -> Any:
+        return ff.simulation(
+            ff.models.logistic_regression(),
+            data,
+            aggregator=rule,
+            selector=ff.uniform(10),
+            trainer=ff.local_sgd(optax.sgd(0.1), batch_size=50),
+        )
+
+    rules = {
+        "fedavg": ff.fedavg("uniform"),
+        "qfedavg, q = 1": ff.qfedavg(q=1.0, lipschitz=10.0),
+        "afl": ff.afl(lr=0.1),
+        "term": ff.term(1.0),
+        "propfair": ff.propfair(),
+        "fedmaba": ff.fedmaba(),
+    }
+    clients = partial(ff.data.synthetic, 20, 1.0, 1.0)
+    settings = {"federation": lambda seed: clients(seed=seed), "replicates": 10, "rounds": 200, "references": False}
+    found = ff.compare(rules, build, progress=False, **settings)
+    with ff.plot.paper():
+        ax = ff.plot.paired_frontier(found.differences(), found.baseline, rules=found.runs)
+        return ax.get_figure(root=True)
+
+
+def figures() -> Any:
+    """Four of the figures of the page about results, of FedAvg and of q-FedAvg."""
+    data = ff.data.synthetic(n_clients=30, alpha=1.0, beta=1.0, seed=0)
+    runs = {}
+    for name, rule in {"FedAvg": ff.fedavg("uniform"), "q-FedAvg": ff.qfedavg(q=1.0, lipschitz=1 / 0.1)}.items():
+        sim = ff.simulation(
+            ff.models.logistic_regression(),
+            data,
+            aggregator=rule,
+            selector=ff.uniform(10),
+            trainer=ff.local_sgd(optax.sgd(0.1), batch_size=50),
+        )
+        runs[name] = [ff.run(sim, seed, rounds=100, eval_every=5, progress=False)[1] for seed in range(3)]
+    last = {name: histories[0].accuracy[-1] for name, histories in runs.items()}
+    worst = {
+        name: (of[0].rounds, [ff.metrics.summary(run.accuracy)["worst10"] for run in of])
+        for name, of in runs.items()
+    }
+    with ff.plot.paper():
+        figure, ((lorenz, histogram), (curves, coefficients)) = plt.subplots(
+            2, 2, figsize=(6.6, 5), layout="constrained"
+        )
+        ff.plot.lorenz(last, lorenz)
+        ff.plot.client_histogram(last, ax=histogram)
+        ff.plot.over_rounds(worst, "Worst 10 % of clients (%)", ax=curves)
+        ff.plot.coefficients(runs["q-FedAvg"][0], ax=coefficients)
+        titles = ("lorenz", "client_histogram", "over_rounds", "coefficients")
+        for ax, title in zip((lorenz, histogram, curves, coefficients), titles):
+            ax.set_title(f"ff.plot.{title}", fontsize=8, pad=18 if ax is curves else 6)  # above its legend
+    return figure
+
+
 def readings() -> Any:
     """AFL by the received loss, the minibatch loss and the loss after training: coefficients in the first of six
     federations of ten clients, and what all six come to."""

@@ -113,10 +113,10 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
     baseline = check_choice("baseline", first_rule if asked.baseline is None else asked.baseline, rules)
     check_choice("choose", asked.choose, CRITERIA)
     grids = grids_of(rules, build, asked.tune or {})
-    given = {rule: grid for rule, grid in grids.items() if grid}
     folder = None if asked.checkpoint is None else place_of(asked.checkpoint)
     added = asked.generations or generations(folder, asked.replicates)
-    asked = asked._replace(baseline=baseline, tune=given, checkpoint=folder, generations=added)
+    grids_only = {rule: grid for rule, grid in grids.items() if grid}
+    asked = asked._replace(baseline=baseline, tune=grids_only, checkpoint=folder, generations=added)
     drawn = draw(asked.federation, sum(added), asked.first_seed)
     if isinstance(asked.federation, FederatedData):
         drawn = drawn * asked.replicates
