@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from multiprocessing import resource_tracker
 from typing import Any
 
@@ -35,6 +35,8 @@ def asked_to_stop(watch: bool) -> Iterator[Callable[[], bool]]:
 
 ENOUGH = 3
 """So many times Ctrl-C, and it interrupts whatever was not to be."""
+AWAKE = 0.2
+"""Seconds after which the main thread, which alone hears interrupts, looks for them."""
 
 
 def undisturbed(work: Callable[[], Any]) -> tuple[Any, bool]:
@@ -67,6 +69,8 @@ def undisturbed(work: Callable[[], Any]) -> tuple[Any, bool]:
     signal.signal(signal.SIGINT, hear)
     try:
         _start_deaf(threading.Thread(target=settle, daemon=True))
+        while not wait([found], timeout=AWAKE).done:
+            pass  # an interrupt that the system gave to another thread is heard now
         return found.result(), bool(heard)
     finally:
         signal.signal(signal.SIGINT, old)
