@@ -127,8 +127,8 @@ def _without_messages(memory: Memory | None) -> Iterator[None]:
     """An error of a rule that finds no message says why there is none."""
     try:
         yield
-    except TypeError as error:
-        if memory is not None and memory.summed:
+    except (TypeError, AttributeError) as error:
+        if memory is not None and memory.summed and "NoneType" in str(error):
             error.add_note("report.message is None for a rule: by Memory(summed=True) only the transform has it")
         raise
 

@@ -13,12 +13,9 @@ from fedjax_fair.aggregators.fedmdfg import EQUAL, towards_equal
 from fedjax_fair.aggregators.room import check_room
 from fedjax_fair.checks import check_count
 from fedjax_fair.numerics.batch_sum import over_clients
-from fedjax_fair.numerics.min_norm import min_norm_with_row
+from fedjax_fair.numerics.min_norm import min_norm_with_row, squared_length
 from fedjax_fair.numerics.solvers import masked_mean, scatter
 from fedjax_fair.types import Method, Params, Report, Transform
-
-ROUNDING = 4
-"""Roundings of the largest sum that a squared length could be: what is less is 0, for one or two decide."""
 
 
 class FedLFMemory(NamedTuple):
@@ -120,8 +117,7 @@ def layer_step(
     guided = (angle > EQUAL) & (length > 0)
     row = towards * mean / jnp.where(guided, length, 1)
     mixture = min_norm_with_row(gram, row, counted, guided, iterations)
-    largest = jnp.abs(mixture).sum() * mean  # of any sum with these coefficients: guidance may have large ones
-    known = mixture @ gram @ mixture > ROUNDING * jnp.finfo(gram.dtype).eps * largest**2
+    known = squared_length(mixture, gram) > 0
     return jnp.tensordot(jnp.where(known, mixture * scale, 0).astype(rows.dtype), rows, 1)
 
 

@@ -9,7 +9,7 @@ from jax import Array
 
 from fedjax_fair.aggregators.fedfv import stretch
 from fedjax_fair.checks import check_count, check_range
-from fedjax_fair.numerics.min_norm import min_norm_with_row
+from fedjax_fair.numerics.min_norm import min_norm_with_row, squared_length
 from fedjax_fair.numerics.solvers import as_floats, masked_mean, scatter, uniform_over
 from fedjax_fair.types import Aggregator, Key, Losses, Method, Report
 
@@ -91,9 +91,8 @@ def fedmdfg(theta: Array | float = 11.25, line_search: int = 0, iterations: int 
         guided = (angle > EQUAL) & ((angle > jnp.deg2rad(jnp.asarray(theta, norm.dtype))) | raised)
         mixture = min_norm_with_row(gram, h, moved, guided, iterations)
 
-        square, everybody = mixture @ gram @ mixture, uniform_over(moved, norm.dtype)
-        square = jnp.where(square > jnp.finfo(norm.dtype).eps * mean**2, square, 0)
-        factor = stretch(square, everybody @ gram @ everybody)
+        everybody = uniform_over(moved, norm.dtype)
+        factor = stretch(squared_length(mixture, gram), everybody @ gram @ everybody)
         return mixture * scale * factor, after._replace(guided=guided.astype(jnp.int32))
 
     rule = Aggregator(init, weigh)

@@ -98,7 +98,8 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
         with blamed(entry.rule):
             build(makers[text](**given[text]), ground.data, **given[text])
     grids = {text: grid_of(first, entry) for text, entry in entries.items()} if experiment.tune else {}
-    tune = {text: grids.get(text, {}) | {name: [rate] for name, rate in own.items()} for text, own in given.items()}
+    rates_given = {text: {name: [rate] for name, rate in own.items()} for text, own in given.items()}
+    tune = {text: grid for text, own in rates_given.items() if (grid := grids.get(text, {}) | own)}
     on = ground.data if fixed else federation
     remarks = [
         *on_names(texts),
@@ -106,16 +107,7 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
         *on_choice(first),
         *on_own_rules(entries, grids),
     ]
-    return Contest(
-        ground,
-        cohort_of(first, ground.data),
-        makers,
-        build,
-        on,
-        {text: grid for text, grid in tune.items() if grid},
-        remarks,
-        rows_of(first, texts),
-    )
+    return Contest(ground, cohort_of(first, ground.data), makers, build, on, tune, remarks, rows_of(first, texts))
 
 
 def maker_of(experiment: Experiment, entry: Entry, cohort: int) -> Callable[..., Any]:

@@ -10,6 +10,9 @@ from jax import Array
 from fedjax_fair.numerics.simplex_qp import descend_on_simplex, qp_simplex, quadratic
 from fedjax_fair.numerics.solvers import uniform_over
 
+ROUNDING = 4
+"""Roundings of the largest sum up to which a squared length is 0, for one or two decide."""
+
 
 def min_norm(gram: Array, where: Array, iterations: int = 300) -> Array:
     r"""The weights, on the simplex over ``where``, of :math:`\min_\lambda \|\sum_i \lambda_i g_i\|`.
@@ -31,6 +34,16 @@ def min_norm_with_row(gram: Array, row: Array, where: Array, guided: Array, iter
     square = jnp.concatenate([beside, jnp.append(with_all, row @ with_all)[:, None]], axis=1)
     mixture = min_norm(square, jnp.append(where, guided), iterations)
     return mixture[:-1] + mixture[-1] * row
+
+
+def squared_length(mixture: Array, gram: Array) -> Array:
+    r""":math:`\|\sum_i \lambda_i g_i\|^2`; 0 where rounding alone may have made it.
+
+    It goes by the largest sum that these coefficients could make: those of vectors that nearly cancel are large.
+    """
+    largest = jnp.abs(mixture) @ jnp.sqrt(jnp.maximum(jnp.diagonal(gram), 0))
+    square = mixture @ gram @ mixture
+    return jnp.where(square > ROUNDING * jnp.finfo(gram.dtype).eps * largest**2, square, 0)
 
 
 def min_norm_in_halfspace(gram: Array, slope: Array, where: Array, iterations: int = 300) -> Array:

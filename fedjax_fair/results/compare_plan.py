@@ -115,8 +115,8 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
     grids = grids_of(rules, build, asked.tune or {})
     folder = None if asked.checkpoint is None else place_of(asked.checkpoint)
     added = asked.generations or generations(folder, asked.replicates)
-    grids_only = {rule: grid for rule, grid in grids.items() if grid}
-    asked = asked._replace(baseline=baseline, tune=grids_only, checkpoint=folder, generations=added)
+    asked = asked._replace(baseline=baseline, tune={rule: grid for rule, grid in grids.items() if grid})
+    asked = asked._replace(checkpoint=folder, generations=added)
     drawn = draw(asked.federation, sum(added), asked.first_seed)
     if isinstance(asked.federation, FederatedData):
         drawn = drawn * asked.replicates
