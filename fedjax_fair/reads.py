@@ -135,9 +135,9 @@ def _without_messages(memory: Memory | None) -> Iterator[None]:
 
 def selects_by_rule(selector: Selector, rule: Aggregator, n_clients: int) -> bool:
     """Whether the cohort depends on the rule's state, ``context.rule``."""
-    sizes = jnp.ones((n_clients,))
+    sizes, key = jax.eval_shape(lambda: jnp.ones((n_clients,))), jax.random.key(0)
 
-    def select(state: Any, key: Any) -> Any:
+    def select(state: Any, key: Any, sizes: Array) -> Any:
         def probe(ids: Array, key: Any = None, batch: int | None = None) -> Array:
             return jnp.ones(ids.shape)
 
@@ -146,9 +146,8 @@ def selects_by_rule(selector: Selector, rule: Aggregator, n_clients: int) -> boo
         )
         return selector.select(selector.init(sizes, key), key, there)
 
-    key = jax.random.key(0)
-    start = rule.init(sizes, key)
-    flags = used_inputs(jax.make_jaxpr(select)(start, key).jaxpr)
+    start = jax.eval_shape(rule.init, sizes, key)
+    flags = used_inputs(jax.make_jaxpr(select)(start, key, sizes).jaxpr)
     return any(flags[: len(jax.tree.leaves(start))])
 
 

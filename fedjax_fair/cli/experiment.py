@@ -181,6 +181,7 @@ def experiment_class(name: str, extra: list[tuple[str, Any, Any]], doc: str) -> 
             groups.append((factory_name, group, dataclasses.field(default=group())))
     made = dataclasses.make_dataclass(name, extra + groups, bases=(Experiment,), frozen=True, kw_only=True)
     made.__doc__ = doc
+    made.__module__ = __package__  # a short file: tyro looks through it for every field, in vain
     return made
 
 

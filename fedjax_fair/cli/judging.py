@@ -139,4 +139,4 @@ def outputs_of(experiment: Experiment, data: FederatedData) -> int:
         return math.prod(data.y.shape[1:])
     labels = None if data.names is None else data.names.labels
     drawn = experiment.dataset == "synthetic" and experiment.data is None  # another seed may draw higher labels
-    return max(int(np.max(data.y)) + 1, len(labels or ()), CLASSES if drawn else 0)
+    return max(int(np.asarray(data.y).max()) + 1, len(labels or ()), CLASSES if drawn else 0)

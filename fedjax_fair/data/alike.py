@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedjax_fair.data.federated import FederatedData
@@ -82,7 +81,7 @@ def _longer(array: Any, length: int, value: int) -> Any:
     missing = (length - len(array), *array.shape[1:])
     if not missing[0]:
         return array
-    return jnp.asarray(np.concatenate([np.asarray(array), np.full(missing, value, array.dtype)]))
+    return jax.device_put(np.concatenate([np.asarray(array), np.full(missing, value, array.dtype)]))
 
 
 def _padded(split: Split, length: int) -> Split:

@@ -18,7 +18,14 @@ from fedjax_fair.data.partition import blocks, by_client, dirichlet, iid, log_no
 from fedjax_fair.data.partition.dealing import Partition
 from fedjax_fair.data.partition.natural import Natural
 from fedjax_fair.data.split import Split, check_clients, check_split, split_clients, table
-from fedjax_fair.data.store import check_finite, check_labels, check_whole_numbers, examples_of, to_store
+from fedjax_fair.data.store import (
+    check_finite,
+    check_labels,
+    check_whole_numbers,
+    device_copy,
+    examples_of,
+    to_store,
+)
 
 __all__ = ["FederatedData", "Names", "Normalizer", "Split"]
 
@@ -190,7 +197,7 @@ class FederatedData(NamedTuple):
                 check_whole_numbers(each)
             whole = host_store(stores) if store == "host" else jax.tree.map(to_store, *stores)
             names = None if words is None and groups is None else Names(words, groups=groups)
-            return FederatedData(whole, jnp.array(y), train, validation, held_out, scales, names)
+            return FederatedData(whole, device_copy(y), train, validation, held_out, scales, names)
 
 
 def _chosen(client_id: Iterable[Hashable] | None, partition: Partition | None) -> Partition | Natural:

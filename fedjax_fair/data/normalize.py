@@ -65,7 +65,7 @@ def check_normalizer(normalizer: Any, x: Any, *more: Any) -> Normalizers | None:
             )
         if not np.isfinite(part).all():
             raise ValueError(f"normalizer.{name} must be finite")
-        parts.append(jnp.array(part))
+        parts.append(jax.device_put(np.array(part)))
     return Normalizer(*parts)
 
 
@@ -85,7 +85,7 @@ def _of_leaf(parts: tuple[np.ndarray, ...], name: str) -> Normalizer | None:
         return None
     largest = _largest(parts, enough=1 if is_image(leaf.shape) else 255)
     if is_image(leaf.shape):  # of black and white in 0 and 1, nothing is left to scale
-        return Normalizer(jnp.zeros((), jnp.float32), jnp.array(1 / 255 if largest > 1 else 1, jnp.float32))
+        return Normalizer(*(jax.device_put(np.float32(part)) for part in (0, 1 / 255 if largest > 1 else 1)))
     if largest >= AMBIGUOUS:
         one = "normalizer=ff.data.Normalizer(0., 1 / 255)" if name == "x" else "divide it by 255 beforehand"
         raise ValueError(

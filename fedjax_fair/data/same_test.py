@@ -10,6 +10,7 @@ import numpy as np
 from fedjax_fair.data.alike import equal
 from fedjax_fair.data.federated import FederatedData
 from fedjax_fair.data.host_store import HostStore
+from fedjax_fair.data.split import Split
 
 LOOKED_AT, NUMBERS = 1000, 2**22
 """Examples of a split that are compared, and numbers of them, at most."""
@@ -26,17 +27,23 @@ def same_examples(datas: Sequence[FederatedData], split: str) -> bool:
     it correlates over the examples, and examples are where half of their features do. Features that are constant
     tell nothing.
     """
-    judged = [jax.device_get((of := getattr(data, split), data.y[of.rows])) for data in datas]
+    judged = [_judged(data, split) for data in datas]
     if not all(equal(mine, judged[0]) for mine in judged):
         return False
     wide = jax.eval_shape(lambda: datas[0].take(jnp.zeros((1,), jnp.int32)))[0]
     numbers = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(wide))
-    rows = judged[0][0].rows[: max(FEW, min(LOOKED_AT, NUMBERS // max(1, numbers)))]
+    rows = np.asarray(judged[0][0].rows)[: max(FEW, min(LOOKED_AT, NUMBERS // max(1, numbers)))]
     others = [data for data in datas if not _is_one(data.x, datas[0].x)]
     if len(rows) < FEW or not others:
         return True
     first = _features(datas[0], rows)
     return all(_correlate(first, _features(data, rows)) for data in others)
+
+
+def _judged(data: FederatedData, split: str) -> tuple[Split, np.ndarray]:
+    """Whose rows, and their labels."""
+    places = jax.device_get(getattr(data, split))
+    return places, np.asarray(data.y)[places.rows]
 
 
 def _is_one(x: Any, other: Any) -> bool:
@@ -47,9 +54,12 @@ def _is_one(x: Any, other: Any) -> bool:
 
 
 def _features(data: FederatedData, rows: np.ndarray) -> np.ndarray:
-    """f64[R, F]: every number of these examples."""
-    x, _ = jax.device_get(data.take(jnp.asarray(rows)))
-    return np.concatenate([np.asarray(leaf, float).reshape(len(rows), -1) for leaf in jax.tree.leaves(x)], 1)
+    """f64[R, F]: every number of these examples, as stored: a normalizer would move no correlation."""
+    if isinstance(data.x, HostStore):
+        leaves = jax.tree.leaves(data.x.read(rows))
+    else:  # on the host: on a device each step of a gather would be compiled
+        leaves = [np.asarray(leaf)[rows] for leaf in jax.tree.leaves(data.x)]
+    return np.concatenate([leaf.astype(float).reshape(len(rows), -1) for leaf in leaves], 1)
 
 
 def _correlate(one: np.ndarray, other: np.ndarray) -> bool:

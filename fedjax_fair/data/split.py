@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from jax import Array
 
@@ -134,4 +134,4 @@ def table(rows: np.ndarray, owner: np.ndarray, n_clients: int) -> Split:
     """Complete the table of a split from its rows and their owners."""
     size = np.bincount(owner, minlength=n_clients)
     parts = (np.asarray(part, np.int32) for part in (rows, np.cumsum(size) - size, size, owner))
-    return Split(*map(jnp.asarray, parts))  # a cast by JAX would be compiled for every length
+    return Split(*map(jax.device_put, parts))  # jnp.asarray would compile a program for every length

@@ -94,4 +94,9 @@ def to_store(*parts: np.ndarray) -> Array:
     """Copy arrays that follow one another to the device: integers of more than 16 bits as int32, floats as JAX is
     set to keep them."""
     whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    return jnp.array(whole.astype(stored_type(whole), copy=False))  # a copy: asarray may alias the caller's memory
+    return device_copy(whole.astype(stored_type(whole), copy=False))
+
+
+def device_copy(array: np.ndarray) -> Array:
+    """The array on the device, which may not alias the caller's memory; jnp.array would compile for every shape."""
+    return jax.device_put(np.array(array))

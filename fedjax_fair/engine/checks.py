@@ -71,7 +71,7 @@ def check_available(available: Any, n_clients: int) -> None:
         raise ValueError(f"available must be a function, such as ff.availability.bernoulli(.8), got {available!r}")
     if isinstance(available, PerClient) and available.n_clients != n_clients:
         raise ValueError(f"available is made for {available.n_clients} clients, got a federation of {n_clients}")
-    round, ids = jnp.zeros((), jnp.int32), jnp.arange(n_clients)
+    round, ids = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((), (n_clients,)))
     try:
         answer = jax.eval_shape(lambda *asked: available(*asked), jax.random.key(0), round, ids)
     except TypeError as error:

@@ -13,10 +13,11 @@ from fedjax_fair.checks import check_count
 from fedjax_fair.engine.devices import CLIENTS, part
 from fedjax_fair.engine.digests import digest_of
 from fedjax_fair.engine.grid import Point, label
+from fedjax_fair.engine.keys import picked
 from fedjax_fair.engine.run import play
 from fedjax_fair.engine.signals import scored
 from fedjax_fair.numerics.model_size import is_small, is_tiny
-from fedjax_fair.numerics.xla_options import ONCE, SMALL, TINY, compiled
+from fedjax_fair.numerics.xla_options import QUICK, SMALL, TINY, compiled
 from fedjax_fair.reads import explained, used_inputs
 from fedjax_fair.types import Simulation
 
@@ -47,7 +48,19 @@ class Program(NamedTuple):
 
     def start(self) -> Any:
         """The runs' first states, stacked."""
-        return _start(self.keys, self.numbers, self.sim.data if self.other else None, **self.call)
+        return _start(*self._begun(), **self.call)
+
+    def trace(self, evaluations: int, every: int) -> None:
+        """Trace the first states, and ``evaluations`` times ``every`` rounds: they need only be compiled then."""
+        states = _start.chosen(*self._begun(), **self.call).eval_shape(*self._begun(), **self.call)
+        given, call = (
+            (states, self.numbers, self.sim.data),
+            self.call | {"evaluations": evaluations, "every": every},
+        )
+        go_on.chosen(*given, **call).lower(*given, **call)
+
+    def _begun(self) -> tuple[Any, ...]:
+        return self.keys, self.numbers, self.sim.data if self.other else None
 
 
 def program_of(
@@ -74,7 +87,7 @@ def program_of(
         sim=sim,
         values=values,
         numbers={name: _numbers(mine, runs // len(keys)) for name, mine in values.items()},
-        keys=keys if len(keys) == len(runs) else keys[runs % len(keys)],
+        keys=keys if len(keys) == len(runs) else picked(keys, runs % len(keys)),
         owners=owners,
         call={
             "build": build,
@@ -91,7 +104,7 @@ def _numbers(values: list[float], points: Any) -> Any:
     """``values[points]``, weakly typed as Python's own numbers are: an array of float32 would make a bfloat16
     optimiser's state float32."""
     if all(isinstance(value, int) for value in values):  # which rule it is
-        return jnp.asarray(np.array(values, np.int32)[points])
+        return jax.device_put(np.array(values, np.int32)[points])
     numbers = jnp.full(points.shape, values[0])
     for point, value in enumerate(values):
         numbers = jnp.where(points == point, value, numbers)
@@ -127,7 +140,7 @@ def _made(build: Build, static: tuple, sim: Simulation, numbers: Point) -> str:
 STATIC = ("build", "static", "width", "mesh", "made")
 
 
-@partial(compiled, choices=[(ONCE, lambda *_, **__: True)], static_argnames=STATIC)
+@partial(compiled, choices=[(QUICK, lambda *_, **__: True)], static_argnames=STATIC)
 def _start(
     keys: Any,
     numbers: Any,

@@ -14,6 +14,7 @@ from fedjax_fair.engine import checkpoint as checkpoints
 from fedjax_fair.engine.devices import as_mesh, replicate
 from fedjax_fair.engine.history import History, after, join, told
 from fedjax_fair.engine.keeping import check_keeping, keeper_of_run
+from fedjax_fair.engine.keys import as_key
 from fedjax_fair.engine.processes import in_any, processes_of, watched, writes
 from fedjax_fair.engine.progress import asked_to_stop, bar
 from fedjax_fair.engine.signals import scored
@@ -190,17 +191,6 @@ def _check_start(sim: Any, key: Any, state: Any, on_chunk: Any) -> None:
         raise ValueError(f"devices must be of one process or of all {count}, got those of {some}")
     if sim.check is not None:
         sim.check(sim.data)
-
-
-def as_key(key: Any) -> Key:
-    """A JAX key, of itself or of a seed; ValueError for anything else."""
-    if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
-        if not 0 <= key < 2**32:  # JAX takes the last 32 bits: others would be seeds that were there before
-            raise ValueError(f"a seed must be from 0 to 2^32 - 1, got {key}")
-        return jax.random.key(int(key))
-    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and not key.shape:
-        return key
-    raise ValueError(f"key must be one jax.random.key(...), or a seed, got {key!r}")
 
 
 def blank(sim: Simulation) -> History:

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from jax.sharding import Mesh
 
 from fedjax_fair.data import FederatedData
@@ -20,6 +19,7 @@ from fedjax_fair.engine.memory import first_memory
 from fedjax_fair.engine.scaled import check_init
 from fedjax_fair.methods.layers import paths_of
 from fedjax_fair.models import Model
+from fedjax_fair.models.flax_modules import is_nnx
 from fedjax_fair.types import Key, Method, Params, Selector, SimState, Simulation
 
 MANY = 3
@@ -118,7 +118,7 @@ def _check_kind(params: Any, shapes: Params, name: str) -> None:
     """What parameters are often taken for."""
     if isinstance(params, SimState):
         raise ValueError(f"{name} must be a model's parameters, got a state: pass state.params")
-    if isinstance(params, nnx.Module | nnx.State):
+    if is_nnx(params, "Module", "State"):
         raise ValueError(
             f"{name} must be a tree of arrays, got nnx's {type(params).__name__}: pass "
             "nnx.to_pure_dict(nnx.state(model, nnx.Param))"

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -28,9 +27,9 @@ from fedjax_fair.engine.grid import (
 )
 from fedjax_fair.engine.history import History, told
 from fedjax_fair.engine.keeping import check_keeping
+from fedjax_fair.engine.keys import as_key, stacked
 from fedjax_fair.engine.programs import Build, Program, check_data
 from fedjax_fair.engine.progress import asked_to_stop, bar
-from fedjax_fair.engine.run import as_key
 from fedjax_fair.engine.sweep_programs import Course, called, places_of, play, play_program, programs_of
 from fedjax_fair.types import Simulation
 
@@ -188,4 +187,4 @@ def _keys(seeds: int | Sequence[Any]) -> Any:
         raise ValueError(f"seeds must be a number or a list of seeds or keys, got {seeds!r}")
     if not len(seeds):
         raise ValueError("seeds must be a number or a list of seeds or keys, got an empty list")
-    return jnp.stack([as_key(seed) for seed in seeds])
+    return stacked([as_key(seed) for seed in seeds])

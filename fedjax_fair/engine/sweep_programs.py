@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
 from fedjax_fair.engine.checkpoint import Keeper
 from fedjax_fair.engine.grid import floats_of, groups, numbered, points_of
+from fedjax_fair.engine.keys import picked
 from fedjax_fair.engine.program_run import keeper_of, train
 from fedjax_fair.engine.programs import Build, Program, program_of
 from fedjax_fair.engine.run import chunks
@@ -48,7 +49,7 @@ def programs_of(
     for static, members in groups(points, swept):
         mine = [(i, points[i]) for i in members]
         first = program_of(build, static, mine, swept, keys[:1] if apart else keys, side_by_side, mesh)
-        seeds = [jnp.broadcast_to(key, first.keys.shape) for key in keys] if apart else [first.keys]
+        seeds = [picked(keys, np.full(len(first.keys), i)) for i in range(len(keys))] if apart else [first.keys]
         found += [first._replace(keys=seed) for seed in seeds]
     return found
 

@@ -24,6 +24,8 @@ class Task(NamedTuple):
     """What it is, to tell it by where another process does it."""
     kept: int = 0
     """Rounds of it that a checkpoint holds."""
+    trace: Callable[[], object] | None = None
+    """Traces its program, ahead of the first of its tasks."""
 
 
 def threads_for(threads: int | None) -> int:
@@ -44,38 +46,77 @@ def in_threads(tasks: Sequence[Task], threads: int, halted: threading.Event | No
     halted = threading.Event() if halted is None else halted
     if threads == 1 or len(tasks) < 2:
         return [task.work() for task in tasks]
-    firsts: dict[Hashable, int] = {}
-    for i, task in enumerate(tasks):
-        firsts.setdefault(task.program, i)
-    order = sorted(range(len(tasks)), key=lambda i: firsts[tasks[i].program] != i)  # what compiles goes first
-    compiled = {program: threading.Event() for program in firsts}
-    settled = _settings()
+    queue, settled, found = _Queue(tasks), _settings(), dict[int, object]()
 
-    def work(i: int) -> object:
-        event = compiled[tasks[i].program]
+    def work() -> None:
         with _as_caller(settled):
-            if firsts[tasks[i].program] != i:
-                event.wait()
-                return tasks[i].work()
-            try:
-                return tasks[i].work()
-            finally:
-                event.set()
+            while (i := queue.take()) is not None:
+                try:
+                    found[i] = tasks[i].work()
+                except BaseException:
+                    queue.end()
+                    raise
+                queue.done(i)
 
     with ThreadPoolExecutor(threads) as pool:
-        futures = {i: pool.submit(work, i) for i in order}
+        futures = [pool.submit(work) for _ in range(threads)]
         try:
-            wait(futures.values(), return_when=FIRST_EXCEPTION)
-            for future in futures.values():
-                if future.done() and not future.cancelled() and (error := future.exception()) is not None:
+            wait(futures, return_when=FIRST_EXCEPTION)
+            for future in futures:
+                if future.done() and (error := future.exception()) is not None:
                     raise error
         except BaseException:
             halted.set()
             raise
         finally:
-            for future in futures.values():
-                future.cancel()
-    return [futures[i].result() for i in range(len(tasks))]
+            queue.end()
+    return [found[i] for i in range(len(tasks))]
+
+
+class _Queue:
+    """Which task comes next: the first of a program, which compiles it; while one is traced, which keeps Python
+    busy, rather a task whose program is compiled."""
+
+    def __init__(self, tasks: Sequence[Task]):
+        self.tasks = tasks
+        self.left = list(range(len(tasks)))
+        self.begun: set[Hashable] = set()
+        self.compiled: set[Hashable] = set()
+        self.changed = threading.Condition()
+        self.tracing = threading.Lock()
+
+    def take(self) -> int | None:
+        """A task that may begin, its program traced where it is the first of it; None where there is none left."""
+        with self.changed:
+            while self.left:
+                first = next((i for i in self.left if self.tasks[i].program not in self.begun), None)
+                ready = next((i for i in self.left if self.tasks[i].program in self.compiled), None)
+                i = ready if first is None or (ready is not None and self.tracing.locked()) else first
+                if i is not None:
+                    self.left.remove(i)
+                    break
+                self.changed.wait()
+            else:
+                return None
+            fresh = self.tasks[i].program not in self.begun
+            self.begun.add(self.tasks[i].program)
+        trace = self.tasks[i].trace
+        if fresh and trace is not None:
+            with self.tracing:
+                trace()
+        return i
+
+    def done(self, i: int) -> None:
+        """Those that share its program may begin."""
+        with self.changed:
+            self.compiled.add(self.tasks[i].program)
+            self.changed.notify_all()
+
+    def end(self) -> None:
+        """No other task begins."""
+        with self.changed:
+            self.left.clear()
+            self.changed.notify_all()
 
 
 def _settings() -> tuple[bool, str | None, object]:

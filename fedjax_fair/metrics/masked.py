@@ -16,20 +16,25 @@ def counted(x: ArrayLike, where: ArrayLike | None) -> tuple[Array, Array, Array]
         raise ValueError("a metric needs an array whose last axis is the clients, got a scalar")
     if not jnp.issubdtype(x.dtype, jnp.floating) or jnp.finfo(x.dtype).bits < 32:
         x = x.astype(jnp.float32 if jnp.issubdtype(x.dtype, jnp.floating) else float)
-    where = ~jnp.isnan(x) if where is None else spread("where", _mask(where), x)
+    where = ~jnp.isnan(x) if where is None else spread("where", mask_of(where), x)
     return jnp.where(where, x, 0), where, jnp.sum(where, -1, keepdims=True).astype(x.dtype)
 
 
-def _mask(where: ArrayLike) -> Array:
+def as_array(x: ArrayLike) -> Array | np.ndarray:
+    """JAX's own as it is, else NumPy's: jnp.asarray would compile a program for every shape."""
+    return x if isinstance(x, Array) else np.asarray(x)
+
+
+def mask_of(where: ArrayLike) -> Array | np.ndarray:
     """Who counts, as bool: whole numbers may be meant as the clients' ids."""
-    mask = where if isinstance(where, Array) else np.asarray(where)
+    mask = as_array(where)
     if mask.dtype != bool:
         got = f"{mask.dtype}{list(mask.shape)}"
         raise ValueError(f"where must be bool, True for who counts, such as np.isin(np.arange(n), ids), got {got}")
-    return jnp.asarray(mask)
+    return mask
 
 
-def spread(name: str, value: Array, x: Array) -> Array:
+def spread(name: str, value: Array | np.ndarray, x: Array) -> Array:
     """Broadcast ``value`` to the shape of ``x``."""
     try:
         return jnp.broadcast_to(value, x.shape)

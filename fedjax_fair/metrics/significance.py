@@ -79,7 +79,7 @@ def paired(values: ArrayLike, baseline: ArrayLike, confidence: float = 0.95, pow
 @functools.cache
 def _shift(count: int, level: float, power: float) -> float:
     """The non-centrality at which the two-sided t-test of ``level`` has this power."""
-    from scipy import optimize, special
+    from scipy import special
 
     bound = float(special.stdtrit(count - 1, 1 - level / 2))
 
@@ -87,10 +87,13 @@ def _shift(count: int, level: float, power: float) -> float:
         # The other tail, below 1e-3 at any power worth asking for, is left out: SciPy's is NaN far from 0.
         return float(1 - special.nctdtr(count - 1, shift, bound) - power)
 
-    highest = bound + 1.0
-    while missing(highest) < 0:
-        highest *= 1.25
-    return float(optimize.brentq(missing, 0.0, highest)) if missing(0.0) < 0 else 0.0
+    low, high = 0.0, bound + 1.0
+    while missing(high) < 0:
+        high *= 1.25
+    for _ in range(60):  # by halves: SciPy's solvers would take longer to import
+        middle = (low + high) / 2
+        low, high = (middle, high) if missing(middle) < 0 else (low, middle)
+    return high if missing(0.0) < 0 else 0.0
 
 
 def holm(p: Sequence[float]) -> np.ndarray:

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from fedjax_fair.metrics.fairness import best, deviation, gini, jain, mean, pooled, worst
 from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values
-from fedjax_fair.metrics.masked import counted
+from fedjax_fair.metrics.masked import as_array, counted, mask_of
 
 SUMMARY = ("accuracy", "pooled", "variance", "std", "worst5", "best5", "worst10", "best10", "gini", "jain")
 _LOSS = ("loss", "loss_jain", "loss_gini")
@@ -38,17 +38,17 @@ def summary(
       ValueError: a value outside the metric's range, [0, 1] by default (unseen under ``jit``); a ``loss``
         of another shape; a ``where`` that is not bool.
     """
-    acc = jnp.asarray(acc)
+    acc = as_array(acc)
     if loss is not None and jnp.shape(loss) != acc.shape:
         raise ValueError(f"loss must have the shape of acc {acc.shape}, got {jnp.shape(loss)}")
     check_values("acc", acc, metric)
     if not metric.for_everybody:
         where = ~jnp.isnan(acc) if where is None else jnp.asarray(where) & ~jnp.isnan(acc)
-    _, counts, _ = counted(acc, where)
+    where = None if where is None else mask_of(where)
     kind = (metric.scale, metric.higher_is_better)
-    table = _accuracies(acc, counts, None if sizes is None else jnp.asarray(sizes), *kind)
+    table = _accuracies(acc, where, None if sizes is None else as_array(sizes), *kind)
     if loss is not None:
-        table |= _losses(jnp.asarray(loss), counts)
+        table |= _losses(acc, as_array(loss), where)
     table = {key: table[key] for key in SUMMARY + _LOSS if key in table}  # jit has sorted the keys
     if acc.ndim > 1 or isinstance(table["accuracy"], jax.core.Tracer):
         return {**table}
@@ -56,7 +56,9 @@ def summary(
 
 
 @partial(jax.jit, static_argnums=(3, 4))
-def _accuracies(acc: Array, where: Array, sizes: Array | None, scale: float, higher: bool) -> dict[str, Array]:
+def _accuracies(
+    acc: Array, where: Array | None, sizes: Array | None, scale: float, higher: bool
+) -> dict[str, Array]:
     std = scale * deviation(acc, where)
     table = {"accuracy": scale * mean(acc, where), "variance": std**2, "std": std}
     table |= {"gini": gini(acc, where=where), "jain": jain(acc, where)}
@@ -67,5 +69,6 @@ def _accuracies(acc: Array, where: Array, sizes: Array | None, scale: float, hig
 
 
 @jax.jit
-def _losses(loss: Array, where: Array) -> dict[str, Array]:
+def _losses(acc: Array, loss: Array, where: Array | None) -> dict[str, Array]:
+    _, where, _ = counted(acc, where)
     return dict(zip(_LOSS, (mean(loss, where), jain(loss, where), gini(loss, where=where))))

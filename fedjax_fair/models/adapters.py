@@ -8,10 +8,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
 from fedjax_fair.models.call_arguments import arguments_of, check_switches, flags, is_switch, takes_key
-from fedjax_fair.models.flax_modules import Model, from_linen, from_nnx
+from fedjax_fair.models.flax_modules import Model, from_linen, is_nnx
 from fedjax_fair.models.stock import cnn, logistic_regression, mlp
 
 
@@ -36,8 +35,10 @@ def as_model(model: Any) -> Model:
         return model
     if isinstance(model, nn.Module):
         return from_linen(model)
-    if isinstance(model, nnx.Module):
-        return from_nnx(lambda rngs: nnx.clone(model))  # a copy: tracing must not touch the user's
+    if is_nnx(model, "Module"):
+        from fedjax_fair.models.nnx_modules import from_nnx_instance
+
+        return from_nnx_instance(model)
     if isinstance(model, tuple) and len(model) == 2 and all(map(callable, model)):
         return from_pair(*model)
     if model in (logistic_regression, mlp, cnn):
@@ -45,6 +46,8 @@ def as_model(model: Any) -> Model:
     if isinstance(model, type) and issubclass(model, nn.Module):
         raise ValueError(f"model must be a model, got the class {model.__name__}: call it")
     if callable(model):
+        from fedjax_fair.models.nnx_modules import from_nnx
+
         return from_nnx(model)
     raise ValueError(
         "model must be a flax module (linen, or a function rngs -> nnx.Module) or an (init, apply) pair, "

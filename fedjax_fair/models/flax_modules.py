@@ -1,18 +1,15 @@
-"""Flax modules as the engine's models: linen and nnx, their switches for training, their keys."""
+"""Flax modules as the engine's models: linen's switches for training, its keys, what nnx shares with it."""
 
 import re
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
-import jax
-import jax.numpy as jnp
-from flax import nnx
 from flax.errors import InvalidRngError
 from jax import Array
 
 from fedjax_fair.models.call_arguments import check_switches, flags
-from fedjax_fair.reads import used_inputs
 from fedjax_fair.types import Key, Params
 
 
@@ -25,7 +22,15 @@ class Model(NamedTuple):
     """``(params, x [B, ...], key) -> outputs [B, ...]``; a key means training (dropout), None evaluation."""
 
 
-def _refuse(collections: str) -> ValueError:
+def is_nnx(value: Any, *kinds: str) -> bool:
+    """Whether it is one of these classes of ``flax.nnx``, which is imported only with a model of it: that takes a
+    tenth of this package's import."""
+    nnx = sys.modules.get("flax.nnx")
+    return nnx is not None and isinstance(value, tuple(getattr(nnx, kind) for kind in kinds))
+
+
+def refuse(collections: str) -> ValueError:
+    """The error of a model that keeps more than parameters."""
     return ValueError(
         f"model keeps {collections} besides its parameters, which cannot be averaged over clients; "
         "replace batch normalisation by nn.GroupNorm or nn.LayerNorm"
@@ -36,7 +41,7 @@ def from_linen(module: nn.Module) -> Model:
     """A linen module as a model; ValueError for collections beside the parameters, or a switch of another name."""
     arguments = check_switches(type(module))
     for layer in module.layers if isinstance(module, nn.Sequential) else ():
-        _check_layer(layer)
+        check_layer(layer)
 
     def mode(training: bool) -> dict[str, bool]:
         return {name: value for name, value in flags(training).items() if name in arguments}
@@ -45,7 +50,7 @@ def from_linen(module: nn.Module) -> Model:
         variables = module.init(key, x, **mode(False))  # type: ignore[arg-type]
         extra = sorted(set(variables) - {"params"})
         if extra:
-            raise _refuse(" and ".join(extra))
+            raise refuse(" and ".join(extra))
         return variables.get("params", {})
 
     def apply(params: Params, x: Any, key: Key | None) -> Array:
@@ -94,12 +99,12 @@ def _noting(missed: set[str]) -> Callable[..., Any]:
     return intercept
 
 
-def _check_layer(layer: Any) -> None:
+def check_layer(layer: Any) -> None:
     """A layer is called with its inputs alone."""
     own = type(layer).__module__.split(".")[0] != "flax"
     if (
         own
-        and isinstance(layer, nn.Module | nnx.Module)
+        and (isinstance(layer, nn.Module) or is_nnx(layer, "Module"))
         and set(flags(True)).intersection(check_switches(type(layer)))
     ):
         raise ValueError(
@@ -111,71 +116,3 @@ def _check_layer(layer: Any) -> None:
 def _collection(error: Exception) -> str:
     found = re.search(r'needs PRNG for ("[^"]*")', str(error))
     return found[1] if found else "another"
-
-
-def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
-    """What a factory of nnx modules builds, as a model; ValueError for what is none, or keeps batch statistics."""
-
-    def build(key: Key) -> nnx.Module:
-        module = factory(nnx.Rngs(key))
-        if not isinstance(module, nnx.Module):
-            raise ValueError(f"model must build an nnx.Module, but its factory returned {type(module).__name__}")
-        if jax.tree.leaves(nnx.state(module, nnx.BatchStat)):
-            raise _refuse("batch_stats")
-        others = nnx.to_flat_state(nnx.state(module, nnx.Not(nnx.Any(nnx.Param, nnx.RngState))))
-        kinds = sorted({type(leaf).__name__ for _, leaf in others if isinstance(leaf, nnx.Variable)})
-        if kinds:
-            raise ValueError(
-                f"model keeps variables of type {' and '.join(kinds)} besides its nnx.Param, which would be reset "
-                "in every pass; make them nnx.Param, or plain arrays if they never change"
-            )
-        return module
-
-    def plain(key: Key) -> list[Any]:
-        """Arrays that are no variables."""
-        values = [list(vars(module).values()) for _, module in nnx.iter_modules(build(key))]
-        leaves = jax.tree.leaves(values, is_leaf=lambda value: isinstance(value, nnx.Variable | nnx.Module))
-        return [v for v in leaves if isinstance(v, Array) and jnp.issubdtype(v.dtype, jnp.number)]
-
-    def init(key: Key, x: Any) -> Params:
-        del x
-        params = nnx.to_pure_dict(nnx.state(build(key), nnx.Param))
-        if any(used_inputs(jax.make_jaxpr(plain)(key).jaxpr)):
-            raise ValueError(
-                "model keeps arrays that are drawn from rngs but are no nnx.Param, so that every seed would have "
-                "the same; make them nnx.Param, or draw them from a key of their own"
-            )
-        return params
-
-    def apply(params: Params, x: Any, key: Key | None) -> Array:
-        # The skeleton's own weights are overwritten below; the compiler drops their initialisation.
-        module = build(jax.random.key(0))
-        state = nnx.state(module, nnx.Param)
-        nnx.replace_by_pure_dict(state, params)
-        nnx.update(module, state)
-        arguments = check_switches(type(module), ("rngs",))
-        for layer in module.layers if isinstance(module, nnx.Sequential) else ():
-            _check_layer(layer)
-        given: dict[str, Any] = {name: on for name, on in flags(key is not None).items() if name in arguments}
-        if key is None:
-            module.eval()
-        else:
-            module.train()
-            nnx.reseed(module, default=key, dropout=key)
-            if "rngs" in arguments:
-                given["rngs"] = nnx.Rngs(key)
-        before = _drawn(module)
-        outputs = module(x, **given)
-        if key is None and any(old is not new for old, new in zip(before, _drawn(module))):
-            raise ValueError(
-                "model must draw random numbers in training only, got a module that draws some in an evaluation"
-            )
-        return outputs
-
-    return Model(init, apply)
-
-
-def _drawn(module: nnx.Module) -> list[Any]:
-    """How much has been drawn from every stream: values that are replaced by others in every draw."""
-    flat = nnx.to_flat_state(nnx.state(module, nnx.RngCount))
-    return [count.get_value() for _, count in flat]

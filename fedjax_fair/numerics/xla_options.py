@@ -16,7 +16,7 @@ QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": Fal
 SMALL = {"xla_backend_optimization_level": 2, "xla_cpu_enable_concurrency_optimized_scheduler": False}
 """For a small model's rounds: up to a tenth faster than with XLA's own level (3) and an order of operations that is
 made to overlap, of which there is little."""
-TINY = {"xla_backend_optimization_level": 2, "xla_cpu_scheduler_type": 1}
+TINY = {"xla_backend_optimization_level": 2, "xla_cpu_scheduler_type": 1, "xla_cpu_use_fusion_emitters": False}
 """For a tiny model's: in an order that needs little memory, every batch read right before its step, not several
 ahead. On two cores rounds of softmax regressions of 20 to 200 features and 10 classes take .91 to 1.0 of the time;
 those of 784 features or of a hidden layer of 64 would take 1.07 to 1.2, for there a second core reads ahead."""
@@ -33,14 +33,18 @@ class Compiled:
     tuned: Sequence[tuple[Choice, Callable[..., Any]]]
 
     def __call__(self, *args: Any, **named: Any) -> Any:
+        """What the function returns."""
+        return self.chosen(*args, **named)(*args, **named)
+
+    def chosen(self, *args: Any, **named: Any) -> Any:
         """On a CPU the first that is meant for the call, where JAX may optimise and $XLA_FLAGS names none of its
-        options."""
+        options; of arguments, or of their shapes."""
         if jax.default_backend() == "cpu" and not jax.config.read("jax_disable_most_optimizations"):
             given = os.environ.get("XLA_FLAGS", "")
             for (options, when), tuned in self.tuned:
                 if when(*args, **named) and not any(name in given for name in options):
-                    return tuned(*args, **named)
-        return self.plain(*args, **named)
+                    return tuned
+        return self.plain
 
 
 def compiled(function: Callable, choices: Sequence[Choice], **settings: Any) -> Compiled:

@@ -8,8 +8,6 @@ from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
-
 from fedjax_fair.data.alike import Alike
 from fedjax_fair.engine import watch
 from fedjax_fair.engine.checkpoint import Keeper
@@ -17,10 +15,11 @@ from fedjax_fair.engine.cluster import Cluster, Piece, counted, kept_of, on_clus
 from fedjax_fair.engine.grid import Point, label
 from fedjax_fair.engine.history import History, told
 from fedjax_fair.engine.joining import Group, Run, called, group, rule_of
+from fedjax_fair.engine.keys import as_key, stacked
 from fedjax_fair.engine.program_run import keeper_of, train
 from fedjax_fair.engine.programs import Program, program_of
 from fedjax_fair.engine.progress import asked_to_stop, bar
-from fedjax_fair.engine.run import as_key, chunks
+from fedjax_fair.engine.run import chunks
 from fedjax_fair.engine.tasks import Task, in_threads
 from fedjax_fair.metrics.kind import check_values, described
 from fedjax_fair.types import Evaluation, Simulation, as_method
@@ -149,7 +148,11 @@ def rules_work(
                 work = partial(_play, jobs[-1], opened, course)
                 name = f"{jobs[-1].name}, runs {joined.runs} of replicate {r}"
                 kept = 0 if opened is None else opened.played() * len(joined.runs)
-                tasks.append(Task(joined.build, work, course.rounds * len(joined.runs), name, kept))
+                whole = course.rounds * len(joined.runs)
+                trace = (
+                    None if kept else partial(program.trace, *next(chunks(course.rounds, course.gap, course.chunk)))
+                )
+                tasks.append(Task(joined.build, work, whole, name, kept, trace))
 
     def collect(played: list[Any]) -> list[list[History]]:
         found: list[list[History]] = [[] for _ in runs]
@@ -163,13 +166,13 @@ def rules_work(
 
 
 def _program(build: Callable[..., Simulation], points: list[Point], of: Alike, course: Course) -> Program:
-    names, first, kept = tuple(points[0]), jnp.stack([as_key(0)]), course.checkpoint is not None
+    names, first, kept = tuple(points[0]), stacked([as_key(0)]), course.checkpoint is not None
     program = program_of(build, (), list(enumerate(points)), names, first, course.side_by_side, None, digested=kept)
     return program._replace(other=any(data is not program.sim.data for data in of.each))
 
 
 def _seeds(seed: int, program: Program) -> Any:
-    return jnp.broadcast_to(as_key(seed), program.keys.shape)
+    return stacked([as_key(seed)] * len(program.keys))
 
 
 def _play(

@@ -10,7 +10,7 @@ import numpy as np
 from fedjax_fair.checks import check_choice, check_count, check_range
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.coalitions import Course
-from fedjax_fair.engine.run import as_key
+from fedjax_fair.engine.keys import as_key
 from fedjax_fair.engine.tasks import threads_for
 from fedjax_fair.engine.watch import say
 from fedjax_fair.metrics.kind import described

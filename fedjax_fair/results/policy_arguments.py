@@ -12,9 +12,9 @@ from fedjax_fair.aggregators.policy import STATES, WEIGHTS, Network, Policy
 from fedjax_fair.checks import check_choice, check_range, said
 from fedjax_fair.data.alike import Alike
 from fedjax_fair.engine.episodes import Lesson, explored_of
+from fedjax_fair.engine.keys import as_key
 from fedjax_fair.engine.made_alike import made_alike
 from fedjax_fair.engine.programs import LARGE, given_width
-from fedjax_fair.engine.run import as_key
 from fedjax_fair.results.compare_arguments import check_build
 from fedjax_fair.types import Simulation
 

@@ -11,7 +11,7 @@ from fedjax_fair.data.alike import with_union
 from fedjax_fair.data.federated import FederatedData
 from fedjax_fair.engine.history import History
 from fedjax_fair.engine.joining import Run, alone
-from fedjax_fair.engine.run import as_key
+from fedjax_fair.engine.keys import as_key
 from fedjax_fair.engine.tasks import Task
 from fedjax_fair.results import references
 from fedjax_fair.results.compare_runs import Course, Form, Work
@@ -57,7 +57,16 @@ def references_work(run: Run, build: Callable[..., Simulation], alikes: list[For
                 opened = None if course.begun else place()
                 kept = 0 if opened is None else len(opened.load()) * rounds
                 work = partial(_trainings, row, course, opened, place)
-                tasks.append(Task(training, work, rounds * len(clients), f"{name} of replicate {r}", kept))
+                tasks.append(
+                    Task(
+                        training,
+                        work,
+                        rounds * len(clients),
+                        f"{name} of replicate {r}",
+                        kept,
+                        partial(row.training.trace, row.key, clients[0], lengths, course.rounds, on),
+                    )
+                )
                 made.append((row, here))
 
     def collect(played: list[Any]) -> dict[str, list[History]]:

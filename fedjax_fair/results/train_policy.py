@@ -19,8 +19,8 @@ from fedjax_fair.engine.checkpoint import Keeper, describe, keeper
 from fedjax_fair.engine.digests import digest_of_arrays
 from fedjax_fair.engine.episodes import Learner, Lesson, Player, beginner, learn, player
 from fedjax_fair.engine.keeping import check_keeping
+from fedjax_fair.engine.keys import as_key
 from fedjax_fair.engine.progress import asked_to_stop, bar
-from fedjax_fair.engine.run import as_key
 from fedjax_fair.engine.tasks import threads_for
 from fedjax_fair.results.compare_arguments import draw
 from fedjax_fair.results.policy_arguments import (

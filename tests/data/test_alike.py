@@ -7,6 +7,7 @@ from numpy.testing import assert_array_equal
 
 import fedjax_fair as ff
 from fedjax_fair.data.alike import alike, with_union
+from fedjax_fair.data.same_test import same_examples
 
 SMALL, LARGE = toy.federation((2, 5, 3)), toy.federation((4, 1, 3), seed=1)
 
@@ -69,3 +70,13 @@ def test_where_the_largest_would_be_of_one_size_and_none_is_they_are_not():
     form = alike([toy.federation((4, 5)), toy.federation((5, 4), seed=1)])
     assert len(set(form.largest.sizes)) == 2
     assert {len(data.train.rows) for data in (form.largest, *form.each)} == {int(form.largest.sizes.sum())}
+
+
+def test_bringing_data_to_one_form_compiles_nothing(caplog):
+    """Fifteen ms would go by for every new shape of an array, and each federation has shapes of its own."""
+    with jax.log_compiles(True), caplog.at_level("WARNING"):
+        datas = [toy.federation(sizes) for sizes in ((3, 17, 5), (11, 2, 19))]
+        same_examples([*alike(datas).each, with_union(datas[0])], "test")
+        assert not [record for record in caplog.records if "Compiling" in record.getMessage()]
+        jax.numpy.zeros(23)  # what is compiled would be seen
+        assert [record for record in caplog.records if "Compiling" in record.getMessage()]

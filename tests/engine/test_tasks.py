@@ -30,6 +30,37 @@ def test_the_first_of_a_program_is_done_before_its_others_begin():
     assert all(i < 2 or i % 2 in before for i, before in begun)
 
 
+def test_a_program_is_traced_once_ahead_of_its_first_task_and_one_at_a_time():
+    seen: list[str] = []
+    tracing = threading.Lock()
+
+    def trace(program):
+        assert tracing.acquire(blocking=False)
+        threading.Event().wait(0.05)
+        seen.append(f"trace {program}")
+        tracing.release()
+
+    tasks = [
+        Task(i % 3, lambda i=i: seen.append(f"work {i % 3}"), trace=lambda i=i: trace(i % 3)) for i in range(9)
+    ]
+    in_threads(tasks, 3)
+    for program in range(3):
+        assert seen.count(f"trace {program}") == 1
+        assert seen.index(f"trace {program}") < seen.index(f"work {program}")
+
+
+def test_while_a_program_is_traced_tasks_of_a_compiled_one_are_done():
+    done, more = threading.Event(), threading.Event()
+    tasks = [
+        Task("traced soon", lambda: None),
+        Task("traced long", lambda: None, trace=lambda: more.set() or done.wait(10)),
+        Task("not begun", lambda: None, trace=lambda: None),
+        Task("traced soon", lambda: more.wait(10) and done.set()),
+    ]
+    in_threads(tasks, 2)
+    assert done.is_set()
+
+
 def test_threads_compute_in_the_callers_float_type_and_precision():
     def settings():
         return jnp.zeros(()).dtype, jax.config.jax_default_matmul_precision

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedjax_fair.checks import check_count, warn
 from fedjax_fair.data.federated import FederatedData, Place
 from fedjax_fair.data.names import Names
 from fedjax_fair.data.normalize import Normalizer
+from fedjax_fair.data.store import device_copy
 
 
 class Part(NamedTuple):
@@ -77,7 +77,7 @@ def deal(
     with jax.ensure_compile_time_eval():
         if found.fill is not None:
             whole = np.where(np.isnan(whole), _centre(found, whole[rows]), whole)
-            data = data._replace(x=jnp.array(whole))
+            data = data._replace(x=device_copy(whole))
         if found.scale is not None:
             data = data._replace(normalizer=_standard(whole[rows], found.scale))
     return data
@@ -99,7 +99,7 @@ def _standard(x: np.ndarray, scale: np.ndarray) -> Normalizer:
     mean, std = x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
     inverse = 1 / np.where(std > 1e-6 * np.maximum(abs(mean), 1e-6), std, 1)  # a constant column becomes 0
     shift, inverse = np.where(scale, mean, 0), np.where(scale, inverse, 1)
-    return Normalizer(jnp.array(shift, jnp.float32), jnp.array(inverse, jnp.float32))
+    return Normalizer(*(jax.device_put(np.float32(part)) for part in (shift, inverse)))
 
 
 def large_enough(found: Examples, least: int | None) -> Examples:

@@ -1,0 +1,87 @@
+"""Modules of flax's nnx as the engine's models: their switches for training, their streams of keys."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from fedjax_fair.models.call_arguments import check_switches, flags
+from fedjax_fair.models.flax_modules import Model, check_layer, refuse
+from fedjax_fair.reads import used_inputs
+from fedjax_fair.types import Key, Params
+
+
+def from_nnx_instance(module: nnx.Module) -> Model:
+    """A module that exists already, whose weights every seed starts from."""
+    return from_nnx(lambda rngs: nnx.clone(module))  # a copy: tracing must not touch the user's
+
+
+def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
+    """What a factory of nnx modules builds, as a model; ValueError for what is none, or keeps batch statistics."""
+
+    def build(key: Key) -> nnx.Module:
+        module = factory(nnx.Rngs(key))
+        if not isinstance(module, nnx.Module):
+            raise ValueError(f"model must build an nnx.Module, but its factory returned {type(module).__name__}")
+        if jax.tree.leaves(nnx.state(module, nnx.BatchStat)):
+            raise refuse("batch_stats")
+        others = nnx.to_flat_state(nnx.state(module, nnx.Not(nnx.Any(nnx.Param, nnx.RngState))))
+        kinds = sorted({type(leaf).__name__ for _, leaf in others if isinstance(leaf, nnx.Variable)})
+        if kinds:
+            raise ValueError(
+                f"model keeps variables of type {' and '.join(kinds)} besides its nnx.Param, which would be reset "
+                "in every pass; make them nnx.Param, or plain arrays if they never change"
+            )
+        return module
+
+    def plain(key: Key) -> list[Any]:
+        """Arrays that are no variables."""
+        values = [list(vars(module).values()) for _, module in nnx.iter_modules(build(key))]
+        leaves = jax.tree.leaves(values, is_leaf=lambda value: isinstance(value, nnx.Variable | nnx.Module))
+        return [v for v in leaves if isinstance(v, Array) and jnp.issubdtype(v.dtype, jnp.number)]
+
+    def init(key: Key, x: Any) -> Params:
+        del x
+        params = nnx.to_pure_dict(nnx.state(build(key), nnx.Param))
+        if any(used_inputs(jax.make_jaxpr(plain)(key).jaxpr)):
+            raise ValueError(
+                "model keeps arrays that are drawn from rngs but are no nnx.Param, so that every seed would have "
+                "the same; make them nnx.Param, or draw them from a key of their own"
+            )
+        return params
+
+    def apply(params: Params, x: Any, key: Key | None) -> Array:
+        # The skeleton's own weights are overwritten below; the compiler drops their initialisation.
+        module = build(jax.random.key(0))
+        state = nnx.state(module, nnx.Param)
+        nnx.replace_by_pure_dict(state, params)
+        nnx.update(module, state)
+        arguments = check_switches(type(module), ("rngs",))
+        for layer in module.layers if isinstance(module, nnx.Sequential) else ():
+            check_layer(layer)
+        given: dict[str, Any] = {name: on for name, on in flags(key is not None).items() if name in arguments}
+        if key is None:
+            module.eval()
+        else:
+            module.train()
+            nnx.reseed(module, default=key, dropout=key)
+            if "rngs" in arguments:
+                given["rngs"] = nnx.Rngs(key)
+        before = _drawn(module)
+        outputs = module(x, **given)
+        if key is None and any(old is not new for old, new in zip(before, _drawn(module))):
+            raise ValueError(
+                "model must draw random numbers in training only, got a module that draws some in an evaluation"
+            )
+        return outputs
+
+    return Model(init, apply)
+
+
+def _drawn(module: nnx.Module) -> list[Any]:
+    """How much has been drawn from every stream: values that are replaced by others in every draw."""
+    flat = nnx.to_flat_state(nnx.state(module, nnx.RngCount))
+    return [count.get_value() for _, count in flat]
