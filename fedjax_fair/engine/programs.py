@@ -51,13 +51,9 @@ class Program(NamedTuple):
         return _start(*self._begun(), **self.call)
 
     def trace(self, evaluations: int, every: int) -> None:
-        """Trace the first states, and ``evaluations`` times ``every`` rounds: they need only be compiled then."""
+        """Trace the first states, and ``evaluations`` times ``every`` rounds: what is left is to compile them."""
         states = _start.chosen(*self._begun(), **self.call).eval_shape(*self._begun(), **self.call)
-        given, call = (
-            (states, self.numbers, self.sim.data),
-            self.call | {"evaluations": evaluations, "every": every},
-        )
-        go_on.chosen(*given, **call).lower(*given, **call)
+        go_on.trace(states, self.numbers, self.sim.data, evaluations=evaluations, every=every, **self.call)
 
     def _begun(self) -> tuple[Any, ...]:
         return self.keys, self.numbers, self.sim.data if self.other else None

@@ -137,6 +137,7 @@ def rules_work(
     tuned, on the largest of the federations."""
     jobs: list[Job] = []
     tasks: list[Task] = []
+    first = next(chunks(course.rounds, course.gap, course.chunk))
     for of, members in alikes:
         groups = group(runs, build, of.largest, made if len(alikes) == 1 else {})
         for place, joined in enumerate(groups):
@@ -148,11 +149,8 @@ def rules_work(
                 work = partial(_play, jobs[-1], opened, course)
                 name = f"{jobs[-1].name}, runs {joined.runs} of replicate {r}"
                 kept = 0 if opened is None else opened.played() * len(joined.runs)
-                whole = course.rounds * len(joined.runs)
-                trace = (
-                    None if kept else partial(program.trace, *next(chunks(course.rounds, course.gap, course.chunk)))
-                )
-                tasks.append(Task(joined.build, work, whole, name, kept, trace))
+                trace = None if kept else partial(program.trace, *first)
+                tasks.append(Task(joined.build, work, course.rounds * len(joined.runs), name, kept, trace))
 
     def collect(played: list[Any]) -> list[list[History]]:
         found: list[list[History]] = [[] for _ in runs]

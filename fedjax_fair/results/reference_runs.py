@@ -57,16 +57,10 @@ def references_work(run: Run, build: Callable[..., Simulation], alikes: list[For
                 opened = None if course.begun else place()
                 kept = 0 if opened is None else len(opened.load()) * rounds
                 work = partial(_trainings, row, course, opened, place)
-                tasks.append(
-                    Task(
-                        training,
-                        work,
-                        rounds * len(clients),
-                        f"{name} of replicate {r}",
-                        kept,
-                        partial(row.training.trace, row.key, clients[0], lengths, course.rounds, on),
-                    )
-                )
+                call = (key, clients[0], lengths, course.rounds, on)
+                trace = None if kept else partial(training.trained.trace, *call)
+                name = f"{name} of replicate {r}"
+                tasks.append(Task(training, work, rounds * len(clients), name, kept, trace))
                 made.append((row, here))
 
     def collect(played: list[Any]) -> dict[str, list[History]]:

@@ -29,10 +29,6 @@ class Reference(NamedTuple):
     trained: Compiled
     """``(key, client, stretches, of, data) -> {split: evaluations}``, compiled."""
 
-    def trace(self, *call: Any) -> None:
-        """Trace a training, by the arguments of ``train``: it needs only be compiled then."""
-        self.trained.chosen(*call).lower(*call)
-
     def train(self, key: Key, client: int, stretches: np.ndarray, of: int, data: FederatedData) -> Scores:
         """Every client's results, [L, N] NumPy arrays, with the model that this one trains: after each stretch.
 
