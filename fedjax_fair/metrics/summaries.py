@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 from fedjax_fair.metrics.fairness import best, deviation, gini, jain, mean, pooled, worst
 from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values
 from fedjax_fair.metrics.masked import as_array, counted, mask_of
+from fedjax_fair.numerics.xla_options import QUICK, compiled, is_concrete
 
 SUMMARY = ("accuracy", "pooled", "variance", "std", "worst5", "best5", "worst10", "best10", "gini", "jain")
 _LOSS = ("loss", "loss_jain", "loss_gini")
@@ -55,7 +56,7 @@ def summary(
     return {key: float(value) for key, value in table.items()}
 
 
-@partial(jax.jit, static_argnums=(3, 4))
+@partial(compiled, choices=[(QUICK, is_concrete)], static_argnums=(3, 4))
 def _accuracies(
     acc: Array, where: Array | None, sizes: Array | None, scale: float, higher: bool
 ) -> dict[str, Array]:
@@ -68,7 +69,7 @@ def _accuracies(
     return table if sizes is None else {**table, "pooled": scale * pooled(acc, sizes, where)}
 
 
-@jax.jit
+@partial(compiled, choices=[(QUICK, is_concrete)])
 def _losses(acc: Array, loss: Array, where: Array | None) -> dict[str, Array]:
     _, where, _ = counted(acc, where)
     return dict(zip(_LOSS, (mean(loss, where), jain(loss, where), gini(loss, where=where))))
