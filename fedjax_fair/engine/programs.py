@@ -17,7 +17,7 @@ from fedjax_fair.engine.keys import picked
 from fedjax_fair.engine.run import play
 from fedjax_fair.engine.signals import scored
 from fedjax_fair.numerics.model_size import is_small, is_tiny
-from fedjax_fair.numerics.xla_options import QUICK, SMALL, TINY, compiled
+from fedjax_fair.numerics.xla_options import ONCE, SMALL, TINY, compiled
 from fedjax_fair.reads import explained, used_inputs
 from fedjax_fair.types import Simulation
 
@@ -136,7 +136,8 @@ def _made(build: Build, static: tuple, sim: Simulation, numbers: Point) -> str:
 STATIC = ("build", "static", "width", "mesh", "made")
 
 
-@partial(compiled, choices=[(QUICK, lambda *_, **__: True)], static_argnames=STATIC)
+# At the level of a stock model's own draw, or a run of its simulation would begin with other last bits.
+@partial(compiled, choices=[(ONCE, lambda *_, **__: True)], static_argnames=STATIC)
 def _start(
     keys: Any,
     numbers: Any,
