@@ -8,7 +8,7 @@ import re
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Union
+from typing import Annotated, Any, Literal, Union
 
 import tyro
 
@@ -95,6 +95,8 @@ class Reporting:
     """Where results are, such as runs/synthetic-20260101-120000."""
     out: Path | None = None
     """The page; by default report.html in the folder."""
+    figures: Literal["pdf", "svg", "png"] | None = None
+    """Also every figure as a file of this kind, in the folder figures beside the page: for a paper."""
 
 
 @dataclasses.dataclass(frozen=True)

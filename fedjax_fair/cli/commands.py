@@ -200,7 +200,10 @@ def write_report(asked: Reporting) -> None:
 
     if not asked.folder:
         raise ValueError("report takes a folder of results, such as one under runs/, got nothing")
-    print(f"Report in {report(Path(asked.folder), asked.out)}")
+    page = report(Path(asked.folder), asked.out, asked.figures)
+    print(f"Report in {page}")
+    if asked.figures is not None:
+        print(f"Figures in {page.parent / 'figures'}")
 
 
 def reproduce(asked: Reproduction) -> None:

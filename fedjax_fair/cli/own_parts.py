@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
-from flax import nnx
 
 from fedjax_fair import registry
 from fedjax_fair.checks import check_choice, check_count
@@ -24,6 +23,7 @@ from fedjax_fair.data.sources.npz import is_npz, read_npz
 from fedjax_fair.data.sources.published import PUBLISHED, read_published
 from fedjax_fair.data.sources.table import read_columns
 from fedjax_fair.models import Model, as_model
+from fedjax_fair.models.flax_modules import is_nnx, is_nnx_class
 from fedjax_fair.registry.plugins import blamed, own_factory
 
 FORMS = {
@@ -157,7 +157,7 @@ def own_model(experiment: Experiment, data: FederatedData) -> tuple[str, Model] 
         return None
     outputs = outputs_of(experiment, data)
     (name, settings), factory = named, own_factory(named[0], "model")
-    if isinstance(factory, nn.Module | nnx.Module):  # no factory, but the model
+    if isinstance(factory, nn.Module) or is_nnx(factory, "Module"):  # no factory, but the model
         return name, as_model(factory)
     checked = _checked(name, factory, settings, {"classes": outputs}, later=("rngs",))
     with blamed(name, "model"):
@@ -168,7 +168,7 @@ def own_model(experiment: Experiment, data: FederatedData) -> tuple[str, Model] 
 
 def _settings(factory: Callable[..., Any]) -> dict[str, Any]:
     hidden = ("parent", "name") if isinstance(factory, type) and issubclass(factory, nn.Module) else ()
-    if isinstance(factory, type) and issubclass(factory, nnx.Module):  # its metaclass hides what it takes
+    if is_nnx_class(factory):  # its metaclass hides what it takes
         return dict([*registry.settings_of(factory.__init__).items()][1:])
     return {key: p for key, p in registry.settings_of(factory).items() if key not in hidden}
 

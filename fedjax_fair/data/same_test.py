@@ -54,11 +54,13 @@ def _is_one(x: Any, other: Any) -> bool:
 
 
 def _features(data: FederatedData, rows: np.ndarray) -> np.ndarray:
-    """f64[R, F]: every number of these examples, as stored: a normalizer would move no correlation."""
+    """f64[R, F]: every number of these examples, as stored: positive scales move no correlation."""
     if isinstance(data.x, HostStore):
         leaves = jax.tree.leaves(data.x.read(rows))
-    else:  # on the host: on a device each step of a gather would be compiled
+    elif jax.default_backend() == "cpu":  # by NumPy: each step of a gather would be compiled
         leaves = [np.asarray(leaf)[rows] for leaf in jax.tree.leaves(data.x)]
+    else:  # on the device: the host would keep a copy of all
+        leaves = [np.asarray(leaf[rows]) for leaf in jax.tree.leaves(data.x)]
     return np.concatenate([leaf.astype(float).reshape(len(rows), -1) for leaf in leaves], 1)
 
 

@@ -22,7 +22,10 @@ def as_key(key: Any) -> Key:
 
 
 def stacked(keys: Sequence[Key]) -> Any:
-    """Keys of one kind as an array, [R]."""
+    """Keys as an array, [R]; ValueError for keys of several kinds."""
+    kinds = {str(jax.random.key_impl(key)) for key in keys}
+    if len(kinds) > 1:
+        raise ValueError(f"seeds must be keys of one kind, got {' and '.join(sorted(kinds))}")
     bits = np.stack([np.asarray(jax.random.key_data(key)) for key in keys])
     return jax.random.wrap_key_data(jax.device_put(bits), impl=jax.random.key_impl(keys[0]))
 

@@ -48,14 +48,15 @@ class Program(NamedTuple):
 
     def start(self) -> Any:
         """The runs' first states, stacked."""
-        return _start(*self._begun(), **self.call)
+        return _start(*self._start_arguments(), **self.call)
 
     def trace(self, evaluations: int, every: int) -> None:
         """Trace the first states, and ``evaluations`` times ``every`` rounds: what is left is to compile them."""
-        states = _start.chosen(*self._begun(), **self.call).eval_shape(*self._begun(), **self.call)
+        given = self._start_arguments()
+        states = _start.chosen(*given, **self.call).eval_shape(*given, **self.call)
         go_on.trace(states, self.numbers, self.sim.data, evaluations=evaluations, every=every, **self.call)
 
-    def _begun(self) -> tuple[Any, ...]:
+    def _start_arguments(self) -> tuple[Any, ...]:
         return self.keys, self.numbers, self.sim.data if self.other else None
 
 

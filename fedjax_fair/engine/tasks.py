@@ -50,13 +50,13 @@ def in_threads(tasks: Sequence[Task], threads: int, halted: threading.Event | No
 
     def work() -> None:
         with _as_caller(settled):
-            while (i := queue.take()) is not None:
-                try:
+            try:
+                while (i := queue.take()) is not None:
                     found[i] = tasks[i].work()
-                except BaseException:
-                    queue.end()
-                    raise
-                queue.done(i)
+                    queue.done(i)
+            except BaseException:
+                queue.end()
+                raise
 
     with ThreadPoolExecutor(threads) as pool:
         futures = [pool.submit(work) for _ in range(threads)]
@@ -83,28 +83,34 @@ class _Queue:
         self.begun: set[Hashable] = set()
         self.compiled: set[Hashable] = set()
         self.changed = threading.Condition()
-        self.tracing = threading.Lock()
+        self.tracing = self.ended = False
 
     def take(self) -> int | None:
         """A task that may begin, its program traced where it is the first of it; None where there is none left."""
         with self.changed:
-            while self.left:
-                first = next((i for i in self.left if self.tasks[i].program not in self.begun), None)
-                ready = next((i for i in self.left if self.tasks[i].program in self.compiled), None)
-                i = ready if first is None or (ready is not None and self.tracing.locked()) else first
-                if i is not None:
-                    self.left.remove(i)
-                    break
+            while (i := self._next()) is None and self.left:
                 self.changed.wait()
-            else:
+            if i is None:
                 return None
-            fresh = self.tasks[i].program not in self.begun
+            self.left.remove(i)
+            trace = self.tasks[i].trace if self.tasks[i].program not in self.begun else None
             self.begun.add(self.tasks[i].program)
-        trace = self.tasks[i].trace
-        if fresh and trace is not None:
-            with self.tracing:
-                trace()
-        return i
+            if trace is None:
+                return i
+            self.tracing = True
+        try:
+            trace()
+        finally:
+            with self.changed:
+                self.tracing = False
+                self.changed.notify_all()
+        return None if self.ended else i
+
+    def _next(self) -> int | None:
+        """The first of a program where none is traced, else one whose program is compiled."""
+        ready = next((i for i in self.left if self.tasks[i].program in self.compiled), None)
+        first = next((i for i in self.left if self.tasks[i].program not in self.begun), None)
+        return ready if first is None or self.tracing else first
 
     def done(self, i: int) -> None:
         """Those that share its program may begin."""
@@ -115,6 +121,7 @@ class _Queue:
     def end(self) -> None:
         """No other task begins."""
         with self.changed:
+            self.ended = True
             self.left.clear()
             self.changed.notify_all()
 

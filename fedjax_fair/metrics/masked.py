@@ -21,8 +21,8 @@ def counted(x: ArrayLike, where: ArrayLike | None) -> tuple[Array, Array, Array]
 
 
 def as_array(x: ArrayLike) -> Array | np.ndarray:
-    """JAX's own as it is, else NumPy's: jnp.asarray would compile a program for every shape."""
-    return x if isinstance(x, Array) else np.asarray(x)
+    """JAX's own, or NumPy's where there is none of JAX's in it: jnp.asarray would compile for every shape."""
+    return jnp.asarray(x) if any(isinstance(leaf, Array) for leaf in jax.tree.leaves(x)) else np.asarray(x)
 
 
 def mask_of(where: ArrayLike) -> Array | np.ndarray:

@@ -88,8 +88,10 @@ def _shift(count: int, level: float, power: float) -> float:
         return float(1 - special.nctdtr(count - 1, shift, bound) - power)
 
     low, high = 0.0, bound + 1.0
-    while missing(high) < 0:
+    while (short := missing(high)) < 0:
         high *= 1.25
+    if np.isnan(short):  # where SciPy does not know
+        return float("nan")
     for _ in range(60):  # by halves: SciPy's solvers would take longer to import
         middle = (low + high) / 2
         low, high = (middle, high) if missing(middle) < 0 else (low, middle)

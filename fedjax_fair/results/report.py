@@ -1,12 +1,11 @@
 """A results folder as one HTML page that opens anywhere: tables, figures, configuration and command, all inside."""
 
-import base64
 import io
 import json
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -15,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_fair import plot
+from fedjax_fair.checks import check_choice
 from fedjax_fair.data.sources.tfds import IMAGES
 from fedjax_fair.engine.files import write_atomically
-from fedjax_fair.engine.history import History
 from fedjax_fair.engine.outcome import LEGEND as FAILED
 from fedjax_fair.engine.outcome import of_clients, outcome, remark
 from fedjax_fair.metrics.kind import ACCURACY, Metric
 from fedjax_fair.results.digits import digits_of
 from fedjax_fair.results.report_clients import by_group, worst_served
-from fedjax_fair.results.report_comparison import comparison_section, paired_drawing
-from fedjax_fair.results.report_contribution import by_client, shares_drawing
+from fedjax_fair.results.report_comparison import comparison_section
+from fedjax_fair.results.report_contribution import by_client
+from fedjax_fair.results.report_figures import FORMATS, Drawing, embedded, figures_of, save_figures
 from fedjax_fair.results.report_style import NARROW, STYLE
 from fedjax_fair.results.report_table import foldable, html_table
 from fedjax_fair.results.shares import Contribution, load
@@ -37,27 +36,27 @@ LEGEND = (
     "10 %, the worst and best 5 % of clients{few}, Gini coefficient, Jain's index."
 )
 
-COEFFICIENTS = (
-    "Coefficients in the first run, over the mean of their round: 1 is an equal share. White: took no part; "
-    "darkest: a quarter or less, or below 0"
-)
 ONE_EVALUATION = "<p>A single evaluation, for a look at the clients below: quote the comparison.</p>"
 KEPT = ("rules", "versions", "command", "metric", "further", "identical", "comparison")
 """What of a summary the page shows in places of its own."""
 
 
-def report(folder: Path, out: Path | None = None) -> Path:
-    """Write the page of a results folder, by default ``FOLDER/report.html``.
+def report(folder: Path, out: Path | None = None, figures: str | None = None) -> Path:
+    """Write the page of a results folder, by default ``FOLDER/report.html``; with ``figures``, one of ``"pdf"``,
+    ``"svg"`` and ``"png"``, also every figure as a file of that kind, in the folder ``figures`` beside the page.
 
     Raises:
-      ValueError: no results there, damaged ones, or a place that cannot be written.
+      ValueError: no results there, damaged ones, a place that cannot be written, or figures of another kind.
     """
+    if figures is not None:
+        check_choice("figures", figures, FORMATS)
     try:
         summary = json.loads((folder / "summary.json").read_text())
         with np.load(io.BytesIO((folder / "history.npz").read_bytes())) as arrays:
             history = {name: arrays[name] for name in arrays.files}
         config = (folder / "config.toml").read_text()
-        page = render(summary, history, config, load(folder))
+        drawn = figures_of(summary, history, found := load(folder))
+        page = render(summary, history, config, drawn, found)
     except NotADirectoryError as error:
         raise ValueError(f"folder must be a folder of results, got the file {folder}") from error
     except FileNotFoundError as error:
@@ -67,13 +66,21 @@ def report(folder: Path, out: Path | None = None) -> Path:
     place = folder / "report.html" if out is None else out
     try:
         write_atomically(place, page)
+        if figures is not None:
+            save_figures(drawn, place.parent / "figures", figures)
     except OSError as error:
         raise ValueError(f"out {place} cannot be written: {error.strerror}") from error
     return place
 
 
-def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Contribution | None = None) -> str:
-    """The page of what ``results.write`` keeps."""
+def render(
+    summary: Any,
+    arrays: dict[str, np.ndarray],
+    config: str,
+    drawn: dict[str, Drawing],
+    found: Contribution | None = None,
+) -> str:
+    """The page of what ``results.write`` keeps, with its figures."""
     rules = [*summary["rules"]]
     honest = arrays.get("honest")
     settings = tomllib.loads(config)
@@ -102,14 +109,13 @@ def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Cont
     legend += f" {FAILED}" if any(failed.values()) else ""
     costly = any(measures["evaluations"]["mean"] for measures in summary["rules"].values())
     kept = summary.get("comparison", {})
-    first = ""
-    if kept.get("differences"):
-        text = "Paired differences from the baseline: worst 10 % against the mean; crosses are 95 % intervals"
-        first = f'<div class="first">{figure(text, embedded(partial(paired_drawing, kept)))}</div>'
+    shown = {
+        name: figure(escape(drawing.caption), embedded(drawing.draw))
+        for name, drawing in drawn.items()
+        if name != "coefficients"
+    }
+    first = f'<div class="first">{shown.pop("paired")}</div>' if "paired" in shown else ""
     compared = comparison_section(kept, metric, first) if kept else ""
-    drawn = [*drawings(runs, arrays, metric, kept.get("last")), *shares_drawing(found)]
-    figures = "".join(figure(escape(caption), embedded(draw)) for caption, draw in drawn)
-    everybodys = coefficients_figure(rules, arrays, metric, clients)
     made = {key: value for key, value in summary.items() if key not in KEPT}
     about = "\n".join(f"{key}: {value}" for key, value in {**made, **summary["versions"]}.items())
     return (
@@ -121,7 +127,8 @@ def render(summary: Any, arrays: dict[str, np.ndarray], config: str, found: Cont
         f'<p class="legend">{legend}{" " + COST_LEGEND if costly else ""}</p>'
         f"{by_client(rules, found, arrays, metric)}"
         f"{worst_served(rules, arrays, metric, further_of(summary))}{by_group(runs, metric)}"
-        f'<h2>Figures</h2><div class="figures">{figures}{everybodys}</div>'
+        f'<h2>Figures</h2><div class="figures">{"".join(shown.values())}'
+        f"{coefficients_figure(drawn['coefficients'])}</div>"
         f"<h2>Command</h2><pre>{escape(summary['command'])}</pre>"
         f"{folded('Configuration', config)}{folded('Made with', about)}</body></html>\n"
     )
@@ -178,68 +185,7 @@ def table(
     return html_table(["rule", *headings(metric).values(), *shown_costs.values()], rows)
 
 
-def drawings(
-    runs: dict[str, list[History]], arrays: dict[str, np.ndarray], metric: Metric, last: int | None
-) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Captions, and what draws the figure; of the results none where every run failed.
-
-    ``last``: how many evaluations a comparison averages.
-    """
-    name = "Accuracy" if metric == ACCURACY else metric.name
-    values = "accuracies" if metric == ACCURACY else metric.name
-    if not all(outcome(seed).lost for histories in runs.values() for seed in histories):
-        if metric.range[0] >= 0:
-            yield f"Lorenz curves of the clients' {values}", lambda: plot.lorenz(runs)
-        yield f"{name} from the worst served client to the best", lambda: plot.sorted_accuracy(runs)
-        yield f"Clients by {name.lower()}, mean over the seeds", lambda: plot.client_histogram(runs)
-        yield f"Mean {name.lower()} and variance over the rounds", lambda: plot.accuracy_and_fairness(runs)
-    if len(runs) > 1 and (late := ends(runs, last)):
-        count = next(iter(late.values())).shape[1]
-        over = f"mean over the last {count} evaluations" if count > 1 else "at the last evaluation"
-        yield (
-            f"Fairness against {name.lower()}, {over}; crosses are 95 % confidence intervals, cut off at the frame",
-            lambda: plot.frontier(late, metric=metric),
-        )
-    first = {rule: histories_of(rule, arrays, metric)[0] for rule in runs}
-    clients = next(iter(first.values())).accuracy.shape[1]
-    drawn: dict[bytes, list[str]] = {}  # rules of which the same clients took part are one line
-    for rule, history in first.items():
-        drawn.setdefault(np.where(history.active, history.ids, -1).tobytes(), []).append(rule)
-    alike = {_several(names): first[names[0]] for names in drawn.values()}
-    yield "How often clients took part, first seed", lambda: plot.selections(alike, clients)
-
-
-def coefficients_figure(rules: list[str], arrays: dict[str, np.ndarray], metric: Metric, clients: int) -> str:
+def coefficients_figure(drawing: Drawing) -> str:
     """Every rule's coefficients in its first run, on one scale; one below the other on a telephone."""
-    first = {rule: histories_of(rule, arrays, metric)[0] for rule in rules}
-    wide, narrow = (embedded(partial(plot.coefficients_by_rule, first, clients, columns=n)) for n in (3, 1))
-    return figure(COEFFICIENTS, wide, "large", narrow)
-
-
-def _several(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more, alike"
-
-
-def ends(runs: dict[str, list[History]], last: int | None = None) -> dict[str, np.ndarray]:
-    """Accuracies [seeds, T, N] of the ``last`` evaluations, of the seeds that did not fail in them.
-
-    By default of ten at most, and of a short run only its end: untrained models would be averaged in.
-    """
-    count = last or max(1, min(10, len(next(iter(runs.values()))[0].rounds) // 4))
-    late = {}
-    for rule, histories in runs.items():
-        seeds = [seed.accuracy[-count:] for seed in histories if not outcome(seed).lost]
-        seeds = [accuracy for accuracy in seeds if not np.isnan(accuracy).all(1).any()]
-        of_none = np.zeros((0, count, histories[0].accuracy.shape[1]))  # it keeps its place, and so its colour
-        late[rule + remark([outcome(seed) for seed in histories])] = np.stack(seeds) if seeds else of_none
-    return late if any(map(len, late.values())) else {}
-
-
-def embedded(draw: Callable[[], Any]) -> str:
-    """A drawing as a data address: vectors, so that it is sharp at any width."""
-    drawn = draw()
-    ax = drawn[0] if isinstance(drawn, (tuple, list)) else drawn
-    buffer = io.BytesIO()
-    with plot.paper():
-        ax.get_figure(root=True).savefig(buffer, format="svg", metadata={"Date": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
+    wide, narrow = (embedded(partial(drawing.draw, columns=n)) for n in (3, 1))
+    return figure(drawing.caption, wide, "large", narrow)

@@ -72,11 +72,17 @@ def test_where_the_largest_would_be_of_one_size_and_none_is_they_are_not():
     assert {len(data.train.rows) for data in (form.largest, *form.each)} == {int(form.largest.sizes.sum())}
 
 
-def test_bringing_data_to_one_form_compiles_nothing(caplog):
+def test_bringing_data_to_one_form_compiles_nothing():
     """Fifteen ms would go by for every new shape of an array, and each federation has shapes of its own."""
-    with jax.log_compiles(True), caplog.at_level("WARNING"):
-        datas = [toy.federation(sizes) for sizes in ((3, 17, 5), (11, 2, 19))]
-        same_examples([*alike(datas).each, with_union(datas[0])], "test")
-        assert not [record for record in caplog.records if "Compiling" in record.getMessage()]
-        jax.numpy.zeros(23)  # what is compiled would be seen
-        assert [record for record in caplog.records if "Compiling" in record.getMessage()]
+    rng, labels = np.random.default_rng(0), np.arange(97) % 3
+    test = rng.normal(size=(31, 2)), labels[:31]
+    given = {"partition": ff.partition.dirichlet(3, 1.0), "test": test}
+    with toy.compilations() as made:
+        datas = [ff.FederatedData.from_arrays(rng.normal(size=(97, 2)), labels, seed=k, **given) for k in range(2)]
+        with_union(alike(datas).each[1])
+        scaled = jax.device_put(2 * np.asarray(datas[0].x))
+        assert same_examples([datas[0], datas[0]._replace(x=scaled)], "test")
+    assert made.names == []
+    with toy.compilations() as made:
+        jax.jit(lambda: jax.numpy.zeros(23))()
+    assert made.count == 1

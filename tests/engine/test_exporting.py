@@ -118,6 +118,6 @@ def test_without_safetensors_the_command_is_named(monkeypatch, tmp_path):
         ff.export(TREE, tmp_path / "model.safetensors")
 
 
-def test_the_package_itself_needs_no_safetensors():
-    code = "import sys, fedjax_fair; sys.exit('safetensors' in sys.modules)"
+def test_neither_the_package_nor_a_command_imports_safetensors_or_nnx_unasked():
+    code = "import sys, fedjax_fair.cli.comparing; sys.exit(bool({'safetensors', 'flax.nnx'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

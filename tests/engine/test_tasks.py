@@ -50,15 +50,41 @@ def test_a_program_is_traced_once_ahead_of_its_first_task_and_one_at_a_time():
 
 
 def test_while_a_program_is_traced_tasks_of_a_compiled_one_are_done():
-    done, more = threading.Event(), threading.Event()
+    done, traced = threading.Event(), []
     tasks = [
-        Task("traced soon", lambda: None),
-        Task("traced long", lambda: None, trace=lambda: more.set() or done.wait(10)),
+        Task("compiled soon", lambda: None),
+        Task("traced long", lambda: None, trace=lambda: traced.append(done.wait(5))),
         Task("not begun", lambda: None, trace=lambda: None),
-        Task("traced soon", lambda: more.wait(10) and done.set()),
+        Task("compiled soon", done.set),
     ]
     in_threads(tasks, 2)
-    assert done.is_set()
+    assert traced == [True]
+
+
+def test_after_an_error_in_a_trace_no_other_program_is_traced_or_begun():
+    begun: list[int] = []
+
+    def trace(i):
+        threading.Event().wait(0.1)
+        begun.append(i)
+        raise ValueError("wrong")
+
+    with pytest.raises(ValueError, match="wrong"):
+        in_threads([Task(i, lambda i=i: begun.append(i), trace=lambda i=i: trace(i)) for i in range(6)], 4)
+    assert len(begun) == 1
+
+
+def test_after_an_error_a_task_whose_program_was_being_traced_does_not_begin():
+    begun: list[str] = []
+
+    def fail():
+        threading.Event().wait(0.1)
+        raise ValueError("wrong")
+
+    traced = Task("traced", lambda: begun.append("traced"), trace=lambda: threading.Event().wait(0.5))
+    with pytest.raises(ValueError, match="wrong"):
+        in_threads([Task("fails", fail), traced], 2)
+    assert begun == []
 
 
 def test_threads_compute_in_the_callers_float_type_and_precision():

@@ -236,6 +236,8 @@ def test_summary_keeps_leading_axes(acc):
     assert {key: float(value[-1]) for key, value in table.items()} == pytest.approx(last, rel=1e-5)
     inside = jax.jit(lambda a: metrics.summary(a, 1 - a, jnp.ones(23)))(acc[-1])
     assert {key: float(value) for key, value in inside.items()} == pytest.approx(last, rel=1e-5)
+    listed = jax.jit(lambda *a: metrics.summary([*a])["accuracy"])(0.2, 0.4)
+    assert float(listed) == pytest.approx(30)
 
 
 def test_a_diverged_client_shows_in_the_loss():

@@ -29,6 +29,10 @@ def test_the_detectable_difference_is_found_four_times_out_of_five(replicates):
     assert_allclose(found.mean(), 0.8, atol=0.01)
 
 
+def test_where_scipy_does_not_know_the_detectable_difference_is_nan():
+    assert np.isnan(paired([0.1, 0.4], [0.0, 0.0], confidence=1 - 1e-6, power=0.9).detectable)
+
+
 def test_two_thousand_comparisons_err_and_cover_as_promised():
     """Under no difference p < .05 in 5 %; the interval covers a true difference of .7 in 95 %."""
     rng = np.random.default_rng(1)

@@ -12,7 +12,8 @@ import pytest
 
 import fedjax_fair as ff
 from fedjax_fair.cli.commands import main
-from fedjax_fair.results.report import ends, table
+from fedjax_fair.results.report import table
+from fedjax_fair.results.report_figures import ends
 from fedjax_fair.results.report_table import html_table
 from fedjax_fair.results.table import COLUMNS
 
@@ -42,7 +43,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(folder):
-    main(["report", str(folder)])
+    main(["report", str(folder), "--figures", "pdf"])
     return (folder / "report.html").read_text()
 
 
@@ -93,6 +94,21 @@ def test_every_figure_is_there_and_not_blank(page):
         colours = {c.lower() for c in re.findall(r"#[0-9a-fA-F]{6}", drawing)}
         one_line = "took part" in image["alt"]  # all rules draw the same clients here
         assert len(colours - {"#ffffff", "#000000"}) > (0 if one_line else 1) or "<image" in drawing, image["alt"]
+
+
+def test_every_figure_of_the_page_is_a_file_for_a_paper_where_asked(page, folder):
+    found = {path.stem: path.read_bytes() for path in (folder / "figures").iterdir()}
+    names = {"paired", "lorenz", "sorted", "histogram", "over_rounds", "frontier", "selections", "coefficients"}
+    assert found.keys() == names
+    assert len(names) == len(Reader(page).images)
+    assert len({*found.values()}) == len(names)  # none is drawn twice
+    assert all(content.startswith(b"%PDF") for content in found.values())
+
+
+def test_figures_of_another_kind_are_one_sentence(folder, capsys):
+    with pytest.raises(SystemExit):
+        main(["report", str(folder), "--figures", "gif"])
+    assert "--figures must be one of pdf, svg, png, got 'gif'" in capsys.readouterr().err
 
 
 def test_it_holds_the_table_the_configuration_and_the_command(page, folder):
