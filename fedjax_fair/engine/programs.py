@@ -17,7 +17,7 @@ from fedjax_fair.engine.keys import picked
 from fedjax_fair.engine.run import play
 from fedjax_fair.engine.signals import scored
 from fedjax_fair.numerics.model_size import is_small, is_tiny
-from fedjax_fair.numerics.xla_options import ONCE, SMALL, TINY, compiled
+from fedjax_fair.numerics.xla_options import ONCE, SMALL, TINY, TINY_VMAPPED, compiled
 from fedjax_fair.reads import explained, used_inputs
 from fedjax_fair.types import Simulation
 
@@ -42,7 +42,6 @@ class Program(NamedTuple):
     """The point of each run, [R]."""
     call: dict[str, Any]
     """Settings of the compiled functions."""
-
     other: bool
     """Whether its data are others than those that ``build`` takes, of the same form."""
 
@@ -98,8 +97,7 @@ def program_of(
 
 
 def _numbers(values: list[float], points: Any) -> Any:
-    """``values[points]``, weakly typed as Python's own numbers are: an array of float32 would make a bfloat16
-    optimiser's state float32."""
+    """``values[points]``, weakly typed: an array of float32 would make a bfloat16 optimiser's state float32."""
     if all(isinstance(value, int) for value in values):  # which rule it is
         return jax.device_put(np.array(values, np.int32)[points])
     numbers = jnp.full(points.shape, values[0])
@@ -158,11 +156,11 @@ def _start(
 
 
 def _one_model(states: Any) -> Any:
+    """Of one of the runs, by its shapes."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), states.params)
 
 
 def _are_small(states: Any, *_: Any, **__: Any) -> bool:
-    """Whether each run's model is."""
     return is_small(_one_model(states))
 
 
@@ -170,9 +168,12 @@ def _are_tiny(states: Any, *_: Any, **__: Any) -> bool:
     return is_tiny(_one_model(states))
 
 
+SIDE_BY_SIDE = (TINY_VMAPPED, lambda states, *_, width, **__: width != 1 and _are_tiny(states))
+
+
 @partial(
     compiled,
-    choices=[(TINY, _are_tiny), (SMALL, _are_small)],
+    choices=[SIDE_BY_SIDE, (TINY, _are_tiny), (SMALL, _are_small)],
     static_argnames=(*STATIC, "evaluations", "every"),
     donate_argnames="states",
 )
@@ -246,5 +247,4 @@ def _is_large(sim: Simulation) -> bool:
 
 
 LARGE = 20_000
-"""Parameters from which vmapped runs were slower than one after another on a CPU (a logistic regression of 784 x 10
-has 7,850, an MLP 784-200-10 159,010)."""
+"""Parameters from which vmapped runs were slower than one by one on a CPU: an MLP 784-200-10 has 159,010."""

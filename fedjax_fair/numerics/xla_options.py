@@ -16,11 +16,13 @@ QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": Fal
 SMALL = {"xla_backend_optimization_level": 2, "xla_cpu_enable_concurrency_optimized_scheduler": False}
 """For a small model's rounds: up to a tenth faster than with XLA's own level (3) and an order of operations that is
 made to overlap, of which there is little."""
-TINY = {"xla_backend_optimization_level": 2, "xla_cpu_scheduler_type": 1, "xla_cpu_use_fusion_emitters": False}
+TINY = {"xla_backend_optimization_level": 2, "xla_cpu_scheduler_type": 1}
 """For a tiny model's: in an order that needs little memory, every batch read right before its step, not several
 ahead. On two cores rounds of softmax regressions of 20 to 200 features and 10 classes take .91 to 1.0 of the time;
-those of 784 features or of a hidden layer of 64 would take 1.07 to 1.2, for there a second core reads ahead.
-Without fusion emitters they take as long, and .6 of the time to compile."""
+those of 784 features or of a hidden layer of 64 would take 1.07 to 1.2, for there a second core reads ahead."""
+TINY_VMAPPED = TINY | {"xla_cpu_use_fusion_emitters": False}
+"""For several such side by side: compiled in .6 of the time, and as fast. A single one would be slower, by up to a
+third where its rounds are short and the machine is busy."""
 
 Choice = tuple[dict[str, Any], Callable[..., bool]]
 """Options, and for which calls: ``(*args, **named) -> bool``."""

@@ -10,7 +10,7 @@ from toy import KEY, close, compilations, optimized
 import fedjax_fair as ff
 from fedjax_fair.engine.programs import _start, go_on
 from fedjax_fair.engine.run import STATIC, _play, play
-from fedjax_fair.numerics.xla_options import SMALL, TINY, compiled, once
+from fedjax_fair.numerics.xla_options import SMALL, TINY, TINY_VMAPPED, compiled, once
 
 WRONG = {"xla_no_such_option": True}
 IMAGES = jnp.zeros((2, 16, 16, 1))
@@ -119,18 +119,27 @@ def programs(function):
 KINDS = {"tiny": ((), [0, 1, 0]), "small": ((100,), [0, 0, 1]), "large": ((2000,), [1, 0, 0])}
 
 
-@pytest.mark.parametrize(("width", "new"), KINDS.values(), ids=KINDS)
-def test_rounds_of_small_models_are_tuned_in_a_run_and_in_a_sweep(everywhere, width, new):
+@pytest.mark.parametrize(
+    ("width", "new", "side_by_side"),
+    [(*KINDS["tiny"], 1), (*KINDS["tiny"], 2), (*KINDS["small"], 2), (*KINDS["large"], 1)],
+    ids=["tiny, mapped", "tiny", "small", "large"],
+)
+def test_rounds_of_small_models_are_tuned_in_a_run_and_in_a_sweep(everywhere, width, new, side_by_side):
     sim = simulation(width)
     before = programs(_play), programs(go_on), programs(_start)
     ff.run(sim, 0, 2, eval_every=2)
-    ff.sweep(lambda: sim, {}, seeds=2, rounds=2, eval_every=2)
+    ff.sweep(lambda: sim, {}, seeds=2, rounds=2, eval_every=2, side_by_side=side_by_side)
     assert (programs(_play) - before[0]).tolist() == new
-    assert (programs(go_on) - before[1]).tolist() == new
+    large, tiny, small = new
+    assert (programs(go_on) - before[1]).tolist() == [
+        large,
+        *([tiny, 0] if side_by_side == 2 else [0, tiny]),
+        small,
+    ]
     assert (programs(_start) - before[2]).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("options", [SMALL, TINY], ids=["small", "tiny"])
+@pytest.mark.parametrize("options", [SMALL, TINY, TINY_VMAPPED], ids=["small", "tiny", "vmapped"])
 def test_tuned_rounds_have_the_results_that_xlas_defaults_give(options):
     sim = simulation(())
     default, tuned = (
