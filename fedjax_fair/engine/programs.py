@@ -17,7 +17,7 @@ from fedjax_fair.engine.keys import picked
 from fedjax_fair.engine.run import play
 from fedjax_fair.engine.signals import scored
 from fedjax_fair.numerics.model_size import is_small, is_tiny
-from fedjax_fair.numerics.xla_options import ONCE, SMALL, TINY, TINY_VMAPPED, compiled
+from fedjax_fair.numerics.xla_options import ONCE, SMALL, TINY, TINY_QUICK, compiled
 from fedjax_fair.reads import explained, used_inputs
 from fedjax_fair.types import Simulation
 
@@ -168,7 +168,7 @@ def _are_tiny(states: Any, *_: Any, **__: Any) -> bool:
     return is_tiny(_one_model(states))
 
 
-SIDE_BY_SIDE = (TINY_VMAPPED, lambda states, *_, width, **__: width != 1 and _are_tiny(states))
+SIDE_BY_SIDE = (TINY_QUICK, lambda states, *_, width, **__: width != 1 and _are_tiny(states))
 
 
 @partial(

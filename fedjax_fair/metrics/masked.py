@@ -34,10 +34,10 @@ def mask_of(where: ArrayLike) -> Array | np.ndarray:
     return mask
 
 
-def spread(name: str, value: Array | np.ndarray, x: Array) -> Array:
-    """Broadcast ``value`` to the shape of ``x``."""
+def spread(name: str, value: Array | np.ndarray, x: Array | np.ndarray) -> Array:
+    """Broadcast ``value`` to the shape of ``x``; NumPy's stays NumPy's."""
     try:
-        return jnp.broadcast_to(value, x.shape)
+        return (np if isinstance(value, np.ndarray) else jnp).broadcast_to(value, x.shape)
     except ValueError:
         raise ValueError(f"{name} must broadcast to the values' shape {x.shape}, got {value.shape}") from None
 

@@ -1,18 +1,23 @@
 """All that a fairness table prints of the clients' results, in one call."""
 
+import math
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
 from fedjax_fair.metrics.fairness import best, deviation, gini, jain, mean, pooled, worst
 from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values
-from fedjax_fair.metrics.masked import as_array, counted, mask_of
+from fedjax_fair.metrics.masked import as_array, counted, mask_of, spread
 from fedjax_fair.numerics.xla_options import QUICK, compiled, is_concrete
 
 SUMMARY = ("accuracy", "pooled", "variance", "std", "worst5", "best5", "worst10", "best10", "gini", "jain")
+FEW = 2**16
+"""Numbers up to which rows are filled up: to summarise so many takes less than to compile for one more shape."""
 _LOSS = ("loss", "loss_jain", "loss_gini")
 
 
@@ -46,14 +51,28 @@ def summary(
     if not metric.for_everybody:
         where = ~jnp.isnan(acc) if where is None else jnp.asarray(where) & ~jnp.isnan(acc)
     where = None if where is None else mask_of(where)
-    kind = (metric.scale, metric.higher_is_better)
-    table = _accuracies(acc, where, None if sizes is None else as_array(sizes), *kind)
+    sizes, loss = (None if of is None else as_array(of) for of in (sizes, loss))
+    count = math.prod(acc.shape[:-1]) if is_concrete(acc, where, sizes, loss) else 0
+    given: Any = {"acc": acc, "where": where, "sizes": sizes, "loss": loss}
+    if acc.ndim and count:
+        given = {name: None if of is None else _rows(name, of, acc, count) for name, of in given.items()}
+    table = _accuracies(given["acc"], given["where"], given["sizes"], metric.scale, metric.higher_is_better)
     if loss is not None:
-        table |= _losses(acc, as_array(loss), where)
+        table |= _losses(given["acc"], given["loss"], given["where"])
     table = {key: table[key] for key in SUMMARY + _LOSS if key in table}  # jit has sorted the keys
-    if acc.ndim > 1 or isinstance(table["accuracy"], jax.core.Tracer):
-        return {**table}
-    return {key: float(value) for key, value in table.items()}
+    if not acc.ndim or not count:
+        return table
+    table = {key: np.asarray(value)[:count].reshape(acc.shape[:-1]) for key, value in table.items()}
+    return {key: jax.device_put(value) if acc.ndim > 1 else float(value) for key, value in table.items()}
+
+
+def _rows(name: str, value: Any, acc: Any, count: int) -> np.ndarray:
+    """[..., N] as rows, few of them filled up to a power of two, at least 32: one program serves many shapes."""
+    rows = np.asarray(spread(name, value, acc)).reshape(count, acc.shape[-1])
+    filled = max(32, 1 << (count - 1).bit_length())
+    if filled * acc.shape[-1] > FEW:
+        return rows
+    return np.concatenate([rows, np.repeat(rows[:1], filled - count, axis=0)])
 
 
 @partial(compiled, choices=[(QUICK, is_concrete)], static_argnums=(3, 4))

@@ -17,7 +17,7 @@ from fedjax_fair.engine.training import cohort_training, local_work
 from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.models import as_model
 from fedjax_fair.numerics.model_size import is_small, is_tiny
-from fedjax_fair.numerics.xla_options import SMALL, TINY, Compiled, compiled
+from fedjax_fair.numerics.xla_options import SMALL, TINY_QUICK, Compiled, compiled
 from fedjax_fair.types import Evaluation, Key, Method, Params, Simulation
 
 Scores = dict[str, Evaluation]
@@ -69,7 +69,7 @@ def reference(sim: Simulation, data: FederatedData) -> Reference:
         return jax.lax.scan(stretch, (jnp.zeros((), stretches.dtype), start), stretches)[1]
 
     precise = computing(given["precision"], trained)
-    options = [(TINY, lambda *_: is_tiny(shapes)), (SMALL, lambda *_: is_small(shapes))]
+    options = [(TINY_QUICK, lambda *_: is_tiny(shapes)), (SMALL, lambda *_: is_small(shapes))]
     return Reference(compiled(precise, options))
 
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -259,3 +260,14 @@ def test_a_diverged_client_shows_in_the_loss():
 def test_errors_say_what_is_wrong(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_one_program_summarises_few_rows_of_any_number():
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(size=(4, 5, 29)).astype(np.float32)
+    metrics.summary(rows[0], loss=rows[0])
+    with toy.compilations() as made:
+        table = metrics.summary(rows, loss=1 - rows)
+        alone = metrics.summary(rows[2, 3], loss=1 - rows[2, 3])
+    assert made.count == 0
+    assert {key: float(value[2, 3]) for key, value in table.items()} == alone

@@ -10,7 +10,7 @@ from toy import KEY, close, compilations, optimized
 import fedjax_fair as ff
 from fedjax_fair.engine.programs import _start, go_on
 from fedjax_fair.engine.run import STATIC, _play, play
-from fedjax_fair.numerics.xla_options import SMALL, TINY, TINY_VMAPPED, compiled, once
+from fedjax_fair.numerics.xla_options import SMALL, TINY, TINY_QUICK, compiled, once
 
 WRONG = {"xla_no_such_option": True}
 IMAGES = jnp.zeros((2, 16, 16, 1))
@@ -139,7 +139,7 @@ def test_rounds_of_small_models_are_tuned_in_a_run_and_in_a_sweep(everywhere, wi
     assert (programs(_start) - before[2]).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("options", [SMALL, TINY, TINY_VMAPPED], ids=["small", "tiny", "vmapped"])
+@pytest.mark.parametrize("options", [SMALL, TINY, TINY_QUICK], ids=["small", "tiny", "vmapped"])
 def test_tuned_rounds_have_the_results_that_xlas_defaults_give(options):
     sim = simulation(())
     default, tuned = (
