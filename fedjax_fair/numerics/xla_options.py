@@ -21,7 +21,7 @@ TINY = {"xla_backend_optimization_level": 2, "xla_cpu_scheduler_type": 1}
 ahead. On two cores rounds of softmax regressions of 20 to 200 features and 10 classes take .91 to 1.0 of the time;
 those of 784 features or of a hidden layer of 64 would take 1.07 to 1.2, for there a second core reads ahead."""
 TINY_QUICK = TINY | {"xla_cpu_use_fusion_emitters": False}
-"""Compiled in .6 of the time: for several side by side, which are as fast, and for a comparison's short references. A
+"""Compiled in .6 of the time: for several side by side, which are as fast, and for a comparison's references. A
 long run alone would be slower, by up to a third where its rounds are short and the machine is busy."""
 
 Choice = tuple[dict[str, Any], Callable[..., bool]]
