@@ -96,7 +96,7 @@ class Reporting:
     out: Path | None = None
     """The page; by default report.html in the folder."""
     figures: Literal["pdf", "svg", "png"] | None = None
-    """Also every figure as a file of this kind, in the folder figures beside the page: for a paper."""
+    """Also every figure as a file of this kind, for a paper: in figures beside report.html, else NAME-figures."""
 
 
 @dataclasses.dataclass(frozen=True)

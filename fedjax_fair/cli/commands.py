@@ -196,14 +196,14 @@ def write_report(asked: Reporting) -> None:
     Raises:
       ValueError: no folder named, no results in it, or a page that cannot be written.
     """
-    from fedjax_fair.results.report import report
+    from fedjax_fair.results.report import figures_beside, report
 
     if not asked.folder:
         raise ValueError("report takes a folder of results, such as one under runs/, got nothing")
     page = report(Path(asked.folder), asked.out, asked.figures)
     print(f"Report in {page}")
     if asked.figures is not None:
-        print(f"Figures in {page.parent / 'figures'}")
+        print(f"Figures in {figures_beside(page)}")
 
 
 def reproduce(asked: Reproduction) -> None:

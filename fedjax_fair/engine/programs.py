@@ -156,7 +156,6 @@ def _start(
 
 
 def _one_model(states: Any) -> Any:
-    """Of one of the runs, by its shapes."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), states.params)
 
 
@@ -168,12 +167,13 @@ def _are_tiny(states: Any, *_: Any, **__: Any) -> bool:
     return is_tiny(_one_model(states))
 
 
-SIDE_BY_SIDE = (TINY_QUICK, lambda states, *_, width, **__: width != 1 and _are_tiny(states))
+def _are_tiny_and_several(states: Any, *_: Any, width: int | None, mesh: Mesh | None, **__: Any) -> bool:
+    return width != 1 and part(states.round.shape[0], mesh) > 1 and _are_tiny(states)
 
 
 @partial(
     compiled,
-    choices=[SIDE_BY_SIDE, (TINY, _are_tiny), (SMALL, _are_small)],
+    choices=[(TINY_QUICK, _are_tiny_and_several), (TINY, _are_tiny), (SMALL, _are_small)],
     static_argnames=(*STATIC, "evaluations", "every"),
     donate_argnames="states",
 )

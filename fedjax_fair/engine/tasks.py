@@ -100,17 +100,21 @@ class _Queue:
             self.tracing = True
         try:
             trace()
-        finally:
-            with self.changed:
-                self.tracing = False
-                self.changed.notify_all()
-        return None if self.ended else i
+        except BaseException:
+            self.end()
+            raise
+        with self.changed:
+            self.tracing = False
+            self.changed.notify_all()
+            return None if self.ended else i
 
     def _next(self) -> int | None:
-        """The first of a program where none is traced, else one whose program is compiled."""
+        """The first of a program; while one is traced, rather one whose program is compiled, or needs no trace."""
+        busy = self.tracing
         ready = next((i for i in self.left if self.tasks[i].program in self.compiled), None)
-        first = next((i for i in self.left if self.tasks[i].program not in self.begun), None)
-        return ready if first is None or self.tracing else first
+        fresh = (i for i in self.left if self.tasks[i].program not in self.begun)
+        first = next((i for i in fresh if not busy or self.tasks[i].trace is None), None)
+        return ready if first is None or (busy and ready is not None) else first
 
     def done(self, i: int) -> None:
         """Those that share its program may begin."""

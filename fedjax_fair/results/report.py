@@ -43,7 +43,7 @@ KEPT = ("rules", "versions", "command", "metric", "further", "identical", "compa
 
 def report(folder: Path, out: Path | None = None, figures: str | None = None) -> Path:
     """Write the page of a results folder, by default ``FOLDER/report.html``; with ``figures``, one of ``"pdf"``,
-    ``"svg"`` and ``"png"``, also every figure as a file of that kind, in the folder ``figures`` beside the page.
+    ``"svg"`` and ``"png"``, also every figure as a file of that kind, in the folder ``figures_beside`` the page.
 
     Raises:
       ValueError: no results there, damaged ones, a place that cannot be written, or figures of another kind.
@@ -66,11 +66,19 @@ def report(folder: Path, out: Path | None = None, figures: str | None = None) ->
     place = folder / "report.html" if out is None else out
     try:
         write_atomically(place, page)
-        if figures is not None:
-            save_figures(drawn, place.parent / "figures", figures)
     except OSError as error:
         raise ValueError(f"out {place} cannot be written: {error.strerror}") from error
+    if figures is not None:
+        try:
+            save_figures(drawn, figures_beside(place), figures)
+        except OSError as error:
+            raise ValueError(f"figures {figures_beside(place)} cannot be written: {error.strerror}") from error
     return place
+
+
+def figures_beside(page: Path) -> Path:
+    """The folder of a page's figures: ``figures``, of a page ``NAME.html`` of another name ``NAME-figures``."""
+    return page.with_name("figures" if page.name == "report.html" else f"{page.stem}-figures")
 
 
 def render(

@@ -61,6 +61,13 @@ def test_while_a_program_is_traced_tasks_of_a_compiled_one_are_done():
     assert traced == [True]
 
 
+def test_while_a_program_is_traced_a_task_that_needs_no_trace_begins():
+    done, traced = threading.Event(), []
+    tasks = [Task("long", lambda: None, trace=lambda: traced.append(done.wait(5))), Task("kept", done.set)]
+    in_threads(tasks, 2)
+    assert traced == [True]
+
+
 def test_after_an_error_in_a_trace_no_other_program_is_traced_or_begun():
     begun: list[int] = []
 

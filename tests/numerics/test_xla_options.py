@@ -121,8 +121,8 @@ KINDS = {"tiny": ((), [0, 1, 0]), "small": ((100,), [0, 0, 1]), "large": ((2000,
 
 @pytest.mark.parametrize(
     ("width", "new", "side_by_side"),
-    [(*KINDS["tiny"], 1), (*KINDS["tiny"], 2), (*KINDS["small"], 2), (*KINDS["large"], 1)],
-    ids=["tiny, mapped", "tiny", "small", "large"],
+    [(*KINDS["tiny"], 1), (*KINDS["tiny"], 2), (*KINDS["small"], 2), (*KINDS["large"], 2)],
+    ids=["tiny, one by one", "tiny", "small", "large"],
 )
 def test_rounds_of_small_models_are_tuned_in_a_run_and_in_a_sweep(everywhere, width, new, side_by_side):
     sim = simulation(width)

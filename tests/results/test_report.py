@@ -105,6 +105,13 @@ def test_every_figure_of_the_page_is_a_file_for_a_paper_where_asked(page, folder
     assert all(content.startswith(b"%PDF") for content in found.values())
 
 
+def test_pages_of_other_names_have_figures_of_their_own(folder, tmp_path, capsys):
+    (tmp_path / "mine-figures").write_text("a file in the way")
+    with pytest.raises(SystemExit):
+        main(["report", str(folder), "--out", str(tmp_path / "mine.html"), "--figures", "png"])
+    assert f"figures {tmp_path / 'mine-figures'} cannot be written" in capsys.readouterr().err
+
+
 def test_figures_of_another_kind_are_one_sentence(folder, capsys):
     with pytest.raises(SystemExit):
         main(["report", str(folder), "--figures", "gif"])
