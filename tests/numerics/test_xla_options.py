@@ -120,22 +120,18 @@ KINDS = {"tiny": ((), [0, 1, 0]), "small": ((100,), [0, 0, 1]), "large": ((2000,
 
 
 @pytest.mark.parametrize(
-    ("width", "new", "side_by_side"),
-    [(*KINDS["tiny"], 1), (*KINDS["tiny"], 2), (*KINDS["small"], 2), (*KINDS["large"], 2)],
-    ids=["tiny, one by one", "tiny", "small", "large"],
+    ("kind", "seeds", "side_by_side", "quick"),
+    [("tiny", 2, 2, 1), ("tiny", 2, 1, 0), ("tiny", 1, None, 0), ("small", 2, 2, 0), ("large", 2, 2, 0)],
 )
-def test_rounds_of_small_models_are_tuned_in_a_run_and_in_a_sweep(everywhere, width, new, side_by_side):
+def test_rounds_of_small_models_are_tuned_in_a_run_and_in_a_sweep(everywhere, kind, seeds, side_by_side, quick):
+    """Those of tiny ones are compiled quickly where several runs go side by side, and there alone."""
+    width, (large, tiny, small) = KINDS[kind]
     sim = simulation(width)
     before = programs(_play), programs(go_on), programs(_start)
     ff.run(sim, 0, 2, eval_every=2)
-    ff.sweep(lambda: sim, {}, seeds=2, rounds=2, eval_every=2, side_by_side=side_by_side)
-    assert (programs(_play) - before[0]).tolist() == new
-    large, tiny, small = new
-    assert (programs(go_on) - before[1]).tolist() == [
-        large,
-        *([tiny, 0] if side_by_side == 2 else [0, tiny]),
-        small,
-    ]
+    ff.sweep(lambda: sim, {}, seeds=seeds, rounds=2, eval_every=2, side_by_side=side_by_side)
+    assert (programs(_play) - before[0]).tolist() == [large, tiny, small]
+    assert (programs(go_on) - before[1]).tolist() == [large, quick, tiny - quick, small]
     assert (programs(_start) - before[2]).tolist() == [0, 1]
 
 
