@@ -65,7 +65,10 @@ def windows(x: Array, kernel: Array, first: bool = False) -> Array:
     places = [((down, 1 - down), (right, 1 - right), (0, 0), (0, 0)) for down in (0, 1) for right in (0, 1)]
     wide = jnp.stack([jnp.pad(kernel, place) for place in places], axis=3).reshape(-1, 4 * features)
     halves = 2 if laid.size >= HALVES and x.shape[0] % 2 == 0 else 1
-    y = laid.reshape(halves, -1, len(wide)) @ jnp.broadcast_to(wide, (halves, *wide.shape))
+    if halves == 1:  # a plain product: JAX 0.10.0 would keep an axis of one in it
+        y = laid.reshape(-1, len(wide)) @ wide
+    else:
+        y = laid.reshape(halves, -1, len(wide)) @ jnp.broadcast_to(wide, (halves, *wide.shape))
     return _largest(y.reshape(x.shape[0], height, width, 2, 2, features), (3, 4), first)
 
 
