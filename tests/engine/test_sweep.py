@@ -117,8 +117,8 @@ def test_words_and_whole_numbers_are_part_of_the_program():
     done = play(grid={"m": [2, 3], "cdf": ["weibull", "logistic"], "lr": [0.1]}, seeds=1)
     assert len(done.histories) == 4
     assert [history.ids.shape[1] for (history,) in done.histories] == [2] * 2 + [3] * 2
-    for i in (0, 3):
-        assert_allclose(done.histories[i][0].loss, run_alone(0, **done.points[i]).loss, rtol=2e-5)
+    for point, (history,) in zip(done.points, done.histories):
+        assert_allclose(history.loss, run_alone(0, **point).loss, rtol=2e-5)
 
 
 def test_whole_numbers_among_floats_are_floats():

@@ -135,7 +135,7 @@ def test_rounds_of_small_models_are_tuned_in_a_run_and_in_a_sweep(everywhere, ki
     assert (programs(_start) - before[2]).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("options", [SMALL, TINY, TINY_QUICK], ids=["small", "tiny", "vmapped"])
+@pytest.mark.parametrize("options", [SMALL, TINY, TINY_QUICK], ids=["small", "tiny", "quick"])
 def test_tuned_rounds_have_the_results_that_xlas_defaults_give(options):
     sim = simulation(())
     default, tuned = (
