@@ -4,7 +4,6 @@ import json
 import math
 import re
 import shlex
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -108,10 +107,8 @@ def notes_of(ground: Ground, cohort: int | str) -> Console:
 
 
 def progress_of(experiment: Experiment, label: str) -> str | bool | None:
-    """A bar where somebody is there to see it; elsewhere, as in a job's log, the one line of work on a cluster."""
-    if experiment.quiet:
-        return False
-    return label if sys.stderr.isatty() else None
+    """A bar where somebody is there to see it, and lines in a job's log; nothing where it is to be quiet."""
+    return False if experiment.quiet else label
 
 
 def header_of(ground: Ground, cohort: int | str, command: list[str]) -> dict[str, Any]:

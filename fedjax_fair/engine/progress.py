@@ -1,9 +1,10 @@
-"""What a long run hears and shows: Ctrl-C, and a progress bar."""
+"""What a long run hears and shows: Ctrl-C, and how far it is."""
 
 import contextlib
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from multiprocessing import resource_tracker
@@ -103,26 +104,63 @@ def time_left(seconds: float, done: int, rounds: int) -> str:
 
 
 class bar:
-    """A progress bar on standard error, or nothing; a context that gives ``advance(rounds)``."""
+    """How far a long call is, on standard error; a context that gives ``advance(rounds)``.
 
-    def __init__(self, progress: bool | str | None, rounds: int) -> None:
+    In a terminal a bar, and in a notebook where it is asked for. Elsewhere, as in a job's log, a line whenever
+    another tenth is done, at most one a minute (:data:`PAUSE`).
+    """
+
+    def __init__(self, progress: bool | str | None, rounds: int, label: str = "rounds", lines: bool = True) -> None:
         self.shown = sys.stderr.isatty() if progress is None else bool(progress)
-        self.label = progress if isinstance(progress, str) else "rounds"
+        self.lines = lines and progress is not False
+        self.label = progress if isinstance(progress, str) else label
         self.rounds = rounds
         self.bar: Any = None
 
     def __enter__(self) -> Callable[[int], None]:
-        if not self.shown:
-            return lambda rounds: None
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        if self.shown and (console := _console()):
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        self.bar.__enter__()
-        task = self.bar.add_task(self.label, total=self.rounds)
-        return lambda rounds: self.bar.advance(task, rounds)
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self.bar = Progress(*columns, console=console, transient=True)
+            self.bar.__enter__()
+            task = self.bar.add_task(self.label, total=self.rounds)
+            return lambda rounds: self.bar.advance(task, rounds)
+        return _lines(self.label, self.rounds) if self.lines else lambda rounds: None
 
     def __exit__(self, *error: Any) -> None:
         if self.bar is not None:
             self.bar.__exit__(*error)
+
+
+PAUSE = 60.0
+"""Seconds between two lines, at the least."""
+
+
+def _lines(label: str, rounds: int) -> Callable[[int], None]:
+    """``advance(rounds)``, by any thread, which prints the lines.
+
+    The time left is told at the pace since the line before. The first line tells none: what came before it holds
+    the compilation, and rounds that a checkpoint had kept.
+    """
+    lock, done, said, since = threading.Lock(), 0, None, time.monotonic()
+
+    def advance(more: int) -> None:
+        nonlocal done, said, since
+        with lock:
+            done, now = done + more, time.monotonic()
+            if now - since < PAUSE or done >= rounds or 10 * done // rounds == 10 * (said or 0) // rounds:
+                return
+            left = "" if said is None else time_left(now - since, done - said, rounds - said)
+            print(f"{label}: {done:,} of {rounds:,}{left}", file=sys.stderr, flush=True)
+            said, since = done, now
+
+    return advance
+
+
+def _console() -> Any:
+    """Standard error, if a bar can be drawn there: in a terminal or a notebook."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console if console.is_terminal or console.is_jupyter else None

@@ -97,7 +97,8 @@ def run(
       state: continue from here instead of from ``sim.init(key)``; it stays usable.
       chunk: evaluations per compiled call, between which Python runs; chosen by default so that the call
         returns some ten times, in chunks of one length, or after ``every`` rounds.
-      progress: a bar on standard error: True, False, a label for it, or None for "if that is a terminal".
+      progress: a bar on standard error: True, False, a label for it, or None for "if that is a terminal". Where
+        none can be drawn, as in a job's log, a line for each tenth, at most one a minute, unless it is False.
       on_chunk: called with the state and the history so far after every chunk; a true result stops the run.
         :mod:`fedjax_fair.engine.callbacks` has some.
       checkpoint: a folder to keep state and history in, written between chunks. A run that finds its own

@@ -133,7 +133,10 @@ def sweep(
     programs = programs_of(build, axes, keys, side_by_side, mesh, apart=cluster is not None)
     keepers = [course.keeper(*placed) for placed in zip(programs, places_of(folder, programs))]
     runs = [rounds * len(program.owners) for program in programs]
-    with asked_to_stop(folder is not None and cluster is None) as stop, bar(progress, sum(runs)) as advance:
+    with (
+        asked_to_stop(folder is not None and cluster is None) as stop,
+        bar(progress, sum(runs), lines=cluster is None) as advance,
+    ):
         if cluster is None:
             found = [play(program, keeper, course, stop, advance) for program, keeper in zip(programs, keepers)]
         else:

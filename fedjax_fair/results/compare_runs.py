@@ -94,7 +94,7 @@ def do(
         _begin([work.programs for work in works if work.programs], pieces, course, remark)
     rounds, halted = [task.rounds for task in tasks], Event()
     kept = course.checkpoint is not None and course.cluster is None
-    with asked_to_stop(kept) as stop, bar(course.progress, sum(rounds)) as shown:
+    with asked_to_stop(kept) as stop, bar(course.progress, sum(rounds), lines=course.cluster is None) as shown:
 
         def advance(rounds: int) -> None:
             if halted.is_set():  # another task failed, or was interrupted

@@ -123,8 +123,7 @@ def by_training(
     place = None if checkpoint is None else Kept(Path(checkpoint), describe(sim, sim.init(key), settings))
     known = {} if place is None else place.load()
     asked: set[bytes] = set()
-    shown = bar(progress, estimate.most(players))
-    shown.label = progress if isinstance(progress, str) else "coalitions"
+    shown = bar(progress, estimate.most(players), "coalitions")
     with asked_to_stop(place is not None) as stop, shown as advance:
         game = trainings(sim, value, split, key, rounds, course._replace(advance=advance))
 

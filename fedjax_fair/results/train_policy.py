@@ -182,8 +182,7 @@ def _train(course: _Course, start: Policy, place: Keeper | None) -> Policy:
     """All episodes, from the kept ones on."""
     learner = beginner(start.params, course.federations, course.rounds, course.lesson)
     rewards, done = np.full(len(course.deviations), np.nan), 0
-    shown = bar(course.progress, len(rewards) * course.federations)
-    shown.label = course.progress if isinstance(course.progress, str) else "episodes"
+    shown = bar(course.progress, len(rewards) * course.federations, "episodes")
     with asked_to_stop(place is not None) as stop, shown as advance:
         if place is not None and (found := place.load(learner, rewards)):
             done, rewards = found[0], found[2]

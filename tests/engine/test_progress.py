@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from fedjax_fair.engine import workers
-from fedjax_fair.engine.progress import undisturbed
+from fedjax_fair.engine import progress, workers
+from fedjax_fair.engine.progress import bar, undisturbed
 
 BLOCKED = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
 
@@ -126,3 +126,51 @@ def test_an_interrupt_while_workers_close_takes_nothing_back(monkeypatch):
 
     with pytest.raises(KeyboardInterrupt, match=r"^stopped; go on$"):
         pieces_of(monkeypatch, work=fail, close=interrupt)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass when they are added to it."""
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def log_of(clock, capsys, seconds, rounds=1000, step=50, **settings):
+    """What a job's log gets of a call whose every ``step`` rounds take ``seconds``."""
+    with bar(settings.pop("progress", None), rounds, **settings) as advance:
+        for _ in range(rounds // step):
+            clock[0] += seconds
+            advance(step)
+    return capsys.readouterr().err.splitlines()
+
+
+def test_a_job_s_log_gets_a_line_for_each_tenth_from_the_second_on_with_the_time_left(clock, capsys):
+    lines = log_of(clock, capsys, 60, progress="fedavg, seed 1 of 3")
+    assert lines[:2] == [
+        "fedavg, seed 1 of 3: 100 of 1,000",
+        "fedavg, seed 1 of 3: 200 of 1,000, about 16 min left",
+    ]
+    assert [line.split(" of 1,000")[0][-3:] for line in lines] == [str(n) for n in range(100, 1000, 100)]
+
+
+def test_a_log_gets_at_most_a_line_a_minute_and_none_of_a_call_shorter_than_that(clock, capsys):
+    assert log_of(clock, capsys, 6) == ["rounds: 500 of 1,000"]  # the second minute ends with the call
+    assert log_of(clock, capsys, 2.9) == []
+
+
+def test_a_log_gets_no_line_where_progress_is_false_or_others_are_printed(clock, capsys):
+    assert log_of(clock, capsys, 60, progress=False) == []
+    assert log_of(clock, capsys, 60, lines=False) == []
+
+
+def test_the_rounds_that_a_checkpoint_kept_are_not_taken_for_fast_ones(clock, capsys):
+    with bar(None, 1000, "episodes") as advance:
+        advance(800)
+        for _ in range(2):
+            clock[0] += 120
+            advance(80)
+    assert capsys.readouterr().err.splitlines() == [
+        "episodes: 880 of 1,000",
+        "episodes: 960 of 1,000, about 60 s left",
+    ]
