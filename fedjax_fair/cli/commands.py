@@ -1,11 +1,9 @@
 """The command line: ``fedjax-fair list | run | compare | sweep | report | reproduce``."""
 
-import dataclasses
 import re
 import shlex
 import sys
 import textwrap
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 from fedjax_fair.cli import several
 from fedjax_fair.cli.arguments import Listing, Reporting, Reproduction, read_command
 from fedjax_fair.cli.process import collect_seldom, end_at_once, flushed, hear_interrupts, keep_programs, split_cpu
-from fedjax_fair.cli.resuming import RESUME, resumed
+from fedjax_fair.cli.resuming import resumed
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -60,6 +58,9 @@ def act(given: list[str], alone: bool = False) -> None:
         from fedjax_fair.cli.comparing import train_comparison
         from fedjax_fair.cli.train import train, train_grid
 
+        if experiment.dry_run:
+            count_only(experiment, rules, words[0])
+            return
         plan, folder = set_up(experiment, rules, going_on, words[0])
         acts: dict[str, Any] = {"run": train, "compare": train_comparison, "sweep": train_grid}
         acts[words[0]](plan, folder, ["fedjax-fair", *given])
@@ -88,68 +89,43 @@ def set_up(
     experiment: Any, rules: tuple[str, ...], going_on: bool = False, command: str = "run"
 ) -> tuple[Any, Path]:
     """Check everything, build the simulations, claim the results folder and that of the checkpoints."""
-    from fedjax_fair.cli.comparing import prepare_comparison
-    from fedjax_fair.cli.plan import prepare, prepare_sweep
+    from fedjax_fair.cli.folders import check_checkpoint, claim_folders
     from fedjax_fair.engine.processes import told_by_first
 
     if several.is_shared(experiment):
         several.check_same(experiment, rules, going_on)
-    plan: Any
-    if command == "sweep":
-        plan = prepare_sweep(experiment, experiment.aggregator, experiment.grid)
-    elif command == "compare":
-        plan = prepare_comparison(experiment, rules)
-    else:
-        plan = prepare(experiment, rules)
+    plan = prepared(experiment, rules, command)
 
     def claim() -> Path:
+        check_checkpoint(experiment.checkpoint, going_on, command)
         return claim_folders(experiment, rules, going_on, command, plan)
 
     return plan, told_by_first(claim) if several.is_shared(experiment) else claim()
 
 
-def claim_folders(experiment: Any, rules: tuple[str, ...], going_on: bool, command: str, plan: Any) -> Path:
-    """The folder of the results, with the configuration in it and in the checkpoints' folder."""
-    from fedjax_fair.cli.experiment import source_of
-    from fedjax_fair.cli.toml import dump_toml
-    from fedjax_fair.cli.unused import needless, without_effect
-    from fedjax_fair.engine.files import to_json, write_atomically
-    from fedjax_fair.results.folder import claim_folder, new_folder
+def prepared(experiment: Any, rules: tuple[str, ...], command: str) -> Any:
+    """Check everything but the folders, and build the simulations."""
+    from fedjax_fair.cli.comparing import prepare_comparison
+    from fedjax_fair.cli.plan import prepare, prepare_sweep
 
-    keep = experiment.checkpoint
-    if keep is not None and not going_on and (keep / RESUME).exists():
-        raise ValueError(
-            f"checkpoint {keep} already holds a run: go on with fedjax-fair {command} --resume "
-            f"{shlex.quote(str(keep))}, "
-            "or name another folder"
-        )
-    if keep is not None:
-        claim_folder(keep, overwrite=True, name="checkpoint")
-    if experiment.out is None:
-        source = re.sub(r"[^\w.,=-]+", "-", source_of(experiment))
-        folder = new_folder(Path("runs") / f"{source}-{time.strftime('%Y%m%d-%H%M%S')}")
-    else:
-        folder = claim_folder(experiment.out, experiment.overwrite)
-    points = plan.points if command == "sweep" else ()
-    unused = without_effect(experiment, rules, points)
-    for setting, reason in () if experiment.quiet else unused:
-        print(f"fedjax-fair: {setting} has no effect: {reason}", file=sys.stderr)
-    cohort = plan.cohort if isinstance(plan.cohort, int) else experiment.cohort
-    kept = dataclasses.replace(
-        several.alone_again(experiment),
-        out=None,
-        overwrite=False,
-        quiet=False,
-        json=False,
-        checkpoint=None,
-        cohort=cohort,
-    )
-    left = needless(experiment, rules, points)
-    write_atomically(folder / "config.toml", dump_toml(dataclasses.replace(kept, checkpoint_every=None), left))
-    if keep is not None and not going_on:
-        write_atomically(keep / "config.toml", dump_toml(kept, left))
-        write_atomically(keep / RESUME, to_json({"command": command, "out": str(folder.absolute())}))
-    return folder
+    if command == "sweep":
+        return prepare_sweep(experiment, experiment.aggregator, experiment.grid)
+    return (prepare_comparison if command == "compare" else prepare)(experiment, rules)
+
+
+def count_only(experiment: Any, rules: tuple[str, ...], command: str) -> None:
+    """Do what ``--dry-run`` says."""
+    from fedjax_fair.cli.dry_run import say
+    from fedjax_fair.cli.folders import check_checkpoint
+    from fedjax_fair.cli.unused import say_unused
+    from fedjax_fair.results.folder import check_free
+
+    plan = prepared(experiment, rules, command)
+    check_checkpoint(experiment.checkpoint, False, command)
+    if experiment.out is not None:
+        check_free(experiment.out, experiment.overwrite)
+    say_unused(experiment, rules, plan.points if command == "sweep" else ())
+    say(plan)
 
 
 def show_list(listing: Listing) -> None:

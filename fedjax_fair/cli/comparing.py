@@ -169,35 +169,38 @@ def grid_of(experiment: Experiment, entry: Entry) -> dict[str, list[Any]]:
     return {**own, "lr": rates(experiment.lr, POINTS // tried)}
 
 
+def arguments_of(contest: Contest) -> dict[str, Any]:
+    """The arguments of ``ff.compare`` beside the rules, ``build``, and who does the work."""
+    experiment: Any = contest.ground.experiment
+    return {
+        "federation": contest.federation,
+        "replicates": experiment.replicates,
+        "first_seed": experiment.first_seed,
+        "rounds": experiment.rounds,
+        "eval_every": experiment.eval_every,
+        "last": experiment.last,
+        "baseline": experiment.baseline,
+        "tune": contest.tune,
+        "choose": experiment.choose,
+        "split": experiment.evaluate,
+        "references": experiment.references,
+        "clients": contest.ground.honest,
+        "side_by_side": 1 if experiment.devices > 1 else "auto",
+        "threads": 1 if experiment.devices > 1 else None,
+        "progress": progress_of(experiment, f"{len(contest.rules)} rules x {experiment.replicates} replicates"),
+        "checkpoint": experiment.checkpoint,
+        "every": experiment.checkpoint_every,
+    }
+
+
 def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None:
     """Play all rules, write what they leave, print the table."""
     experiment: Any = contest.ground.experiment
     notes = notes_of(contest.ground, contest.cohort)
     for remark in contest.remarks:
         notes.print(remark)
-    found = compare(
-        contest.rules,
-        contest.build,
-        federation=contest.federation,
-        replicates=experiment.replicates,
-        first_seed=experiment.first_seed,
-        rounds=experiment.rounds,
-        eval_every=experiment.eval_every,
-        last=experiment.last,
-        baseline=experiment.baseline,
-        tune=contest.tune,
-        choose=experiment.choose,
-        split=experiment.evaluate,
-        references=experiment.references,
-        clients=contest.ground.honest,
-        side_by_side=1 if experiment.devices > 1 else "auto",
-        threads=1 if experiment.devices > 1 else None,
-        progress=progress_of(experiment, f"{len(contest.rules)} rules x {experiment.replicates} replicates"),
-        checkpoint=experiment.checkpoint,
-        every=experiment.checkpoint_every,
-        workers=experiment.workers,
-        scheduler=experiment.scheduler,
-    )
+    sharing = {"workers": experiment.workers, "scheduler": experiment.scheduler}
+    found = compare(contest.rules, contest.build, **arguments_of(contest), **sharing)
     found = with_flag_names(found)._replace(rows=contest.rows)
     if found.settings:
         say_what_was_chosen(folder, found)

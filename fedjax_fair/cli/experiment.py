@@ -113,6 +113,8 @@ class Experiment:
     """Results folder; by default a new one under runs/."""
     overwrite: bool = False
     """Write into a folder that already holds results."""
+    dry_run: bool = False
+    """Check everything, count what would be trained, and end: nothing is trained or written."""
     quiet: bool = False
     """Print the table only: no progress, no remarks."""
     json: bool = False

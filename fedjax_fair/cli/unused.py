@@ -1,6 +1,7 @@
 """Settings that have no effect: those that were given, and those that a configuration need not hold."""
 
 import dataclasses
+import sys
 from collections.abc import Collection
 
 from fedjax_fair import registry
@@ -41,6 +42,12 @@ def without_effect(
     if natural and experiment.clients != default.clients:
         found.append(("clients", f"{source_of(experiment)} has clients of its own"))
     return found
+
+
+def say_unused(experiment: Experiment, rules: tuple[str, ...], points: Collection[str] = ()) -> None:
+    """Tell, on standard error, which settings were given in vain."""
+    for setting, reason in () if experiment.quiet else without_effect(experiment, rules, points):
+        print(f"fedjax-fair: {setting} has no effect: {reason}", file=sys.stderr)
 
 
 def needless(experiment: Experiment, rules: tuple[str, ...], points: Collection[str] = ()) -> set[str]:

@@ -23,6 +23,16 @@ from fedjax_fair.results.differences import PAIRED
 from fedjax_fair.results.table import Runs, summarize
 
 
+def check_free(folder: Path, overwrite: bool, name: str = "out", how: str = "--overwrite") -> None:
+    """Look for results in a folder, which need not be there.
+
+    Raises:
+      ValueError: it holds some, and ``overwrite`` is not set.
+    """
+    if (folder / "summary.json").exists() and not overwrite:
+        raise ValueError(f"{name} {folder} already holds results: name another folder, or pass {how}")
+
+
 def claim_folder(folder: Path, overwrite: bool, name: str = "out", how: str = "--overwrite") -> Path:
     """Create the results folder and prove that it can be written.
 
@@ -31,8 +41,7 @@ def claim_folder(folder: Path, overwrite: bool, name: str = "out", how: str = "-
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / "summary.json").exists() and not overwrite:
-            raise ValueError(f"{name} {folder} already holds results: name another folder, or pass {how}")
+        check_free(folder, overwrite, name, how)
         probe = folder / ".writable"
         probe.touch()
         probe.unlink()

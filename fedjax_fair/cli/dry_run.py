@@ -1,0 +1,65 @@
+"""``--dry-run``: what a call would train, counted before anybody pays for it."""
+
+import json
+from typing import Any
+
+from fedjax_fair.cli.comparing import Contest, arguments_of
+from fedjax_fair.cli.plan import Grid, Plan
+from fedjax_fair.cli.train import notes_of
+from fedjax_fair.engine.cluster import counted
+from fedjax_fair.engine.grid import floats_of, groups, points_of
+from fedjax_fair.results.compare_plan import Asked
+from fedjax_fair.results.compare_plan import plan as laid_out
+
+
+def say(plan: Plan | Grid | Contest) -> None:
+    """Print the counts of runs, programs and pieces, as sentences or as JSON; remarks go to standard error."""
+    experiment, notes = plan.ground.experiment, notes_of(plan.ground, plan.cohort)
+    shared = ""
+    if isinstance(plan, Contest):
+        for remark in plan.remarks:
+            notes.print(remark)
+        counts, shared = counts_of_comparison(plan)
+    else:
+        counts = counts_of_sweep(plan) if isinstance(plan, Grid) else counts_of_run(plan)
+    if experiment.json:
+        print(json.dumps(counts, indent=2))
+        return
+    programs = counted(counts["programs"], "program")
+    print(f"{counted(counts['runs'], 'run')} of {counts['rounds']} rounds, in {shared or programs}")
+    if "pieces" in counts:
+        rows = counts.get("reference_pieces", 0)
+        later = f"; after them {rows} of the rows (local) and (pooled)" * (rows > 0)
+        print(f"{counted(counts['pieces'], 'piece')} for --workers or --scheduler{later}")
+    notes.print("Nothing was trained or written: leave out --dry-run to begin")
+
+
+def counts_of_run(plan: Plan) -> dict[str, int]:
+    """Every rule is a program, and plays its seeds one after another."""
+    rules = len(plan.simulations)
+    experiment: Any = plan.ground.experiment
+    return {"runs": rules * experiment.seeds, "rounds": experiment.rounds, "programs": rules}
+
+
+def counts_of_sweep(plan: Grid) -> dict[str, int]:
+    """A piece has the points of one program from one seed."""
+    points = points_of(plan.points)
+    experiment: Any = plan.ground.experiment
+    programs = len(groups(points, floats_of(plan.points)))
+    runs, pieces = (many * experiment.seeds for many in (len(points), programs))
+    return {"runs": runs, "rounds": experiment.rounds, "programs": programs, "pieces": pieces}
+
+
+def counts_of_comparison(contest: Contest) -> tuple[dict[str, int], str]:
+    """A piece has the runs of one program on one replicate; with which rules share a program."""
+    here = {**arguments_of(contest), "checkpoint": None}  # where nothing is left behind
+    laid = laid_out(Asked(contest.rules, contest.build, cluster=None, **here))
+    asked, work = laid.asked, laid.works[0]
+    counts = {
+        "runs": sum(map(len, laid.points.values())) * asked.replicates,
+        "rounds": asked.rounds,
+        "programs": len({task.program for task in work.tasks}),
+        "pieces": len(work.tasks),
+        "reference_pieces": 2 * asked.replicates * asked.references,
+    }
+    return counts, work.programs

@@ -1,0 +1,60 @@
+"""The folders of results and of checkpoints that a call claims, and the configuration in them."""
+
+import dataclasses
+import re
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+from fedjax_fair.cli import several
+from fedjax_fair.cli.experiment import source_of
+from fedjax_fair.cli.resuming import RESUME
+from fedjax_fair.cli.toml import dump_toml
+from fedjax_fair.cli.unused import needless, say_unused
+from fedjax_fair.engine.files import to_json, write_atomically
+from fedjax_fair.results.folder import claim_folder, new_folder
+
+
+def check_checkpoint(keep: Path | None, going_on: bool, command: str) -> None:
+    """Look whether a checkpoint's folder holds a run that the call would not go on with.
+
+    Raises:
+      ValueError: it does.
+    """
+    if keep is not None and not going_on and (keep / RESUME).exists():
+        raise ValueError(
+            f"checkpoint {keep} already holds a run: go on with fedjax-fair {command} --resume "
+            f"{shlex.quote(str(keep))}, "
+            "or name another folder"
+        )
+
+
+def claim_folders(experiment: Any, rules: tuple[str, ...], going_on: bool, command: str, plan: Any) -> Path:
+    """Create the folder of the results, with the configuration in it and in the checkpoints' folder."""
+    keep = experiment.checkpoint
+    if keep is not None:
+        claim_folder(keep, overwrite=True, name="checkpoint")
+    if experiment.out is None:
+        source = re.sub(r"[^\w.,=-]+", "-", source_of(experiment))
+        folder = new_folder(Path("runs") / f"{source}-{time.strftime('%Y%m%d-%H%M%S')}")
+    else:
+        folder = claim_folder(experiment.out, experiment.overwrite)
+    points = plan.points if command == "sweep" else ()
+    say_unused(experiment, rules, points)
+    cohort = plan.cohort if isinstance(plan.cohort, int) else experiment.cohort
+    kept = dataclasses.replace(
+        several.alone_again(experiment),
+        out=None,
+        overwrite=False,
+        quiet=False,
+        json=False,
+        checkpoint=None,
+        cohort=cohort,
+    )
+    left = needless(experiment, rules, points)
+    write_atomically(folder / "config.toml", dump_toml(dataclasses.replace(kept, checkpoint_every=None), left))
+    if keep is not None and not going_on:
+        write_atomically(keep / "config.toml", dump_toml(kept, left))
+        write_atomically(keep / RESUME, to_json({"command": command, "out": str(folder.absolute())}))
+    return folder
