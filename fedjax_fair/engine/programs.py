@@ -16,9 +16,10 @@ from fedjax_fair.engine.grid import Point, label
 from fedjax_fair.engine.keys import picked
 from fedjax_fair.engine.run import play
 from fedjax_fair.engine.signals import scored
+from fedjax_fair.models import Model
+from fedjax_fair.models.stock import is_stock
 from fedjax_fair.numerics.model_size import is_small, is_tiny
-from fedjax_fair.numerics.xla_options import ONCE, SMALL, TINY, TINY_QUICK, compiled
-from fedjax_fair.reads import explained, used_inputs
+from fedjax_fair.numerics.xla_options import ONCE, QUICK, SMALL, TINY, TINY_QUICK, Compiled, compiled
 from fedjax_fair.types import Simulation
 
 Build = Callable[..., Simulation]
@@ -47,13 +48,18 @@ class Program(NamedTuple):
 
     def start(self) -> Any:
         """The runs' first states, stacked."""
-        return _start(*self._start_arguments(), **self.call)
+        return self._starting()(*self._start_arguments(), **self.call)
 
     def trace(self, evaluations: int, every: int) -> None:
         """Trace the first states, and ``evaluations`` times ``every`` rounds: what is left is to compile them."""
         given = self._start_arguments()
-        states = _start.chosen(*given, **self.call).eval_shape(*given, **self.call)
+        states = self._starting().chosen(*given, **self.call).eval_shape(*given, **self.call)
         go_on.trace(states, self.numbers, self.sim.data, evaluations=evaluations, every=every, **self.call)
+
+    def _starting(self) -> Compiled:
+        model = (self.sim.arguments or {}).get("model")
+        own = model is not None and not (isinstance(model, Model) and is_stock(model))
+        return _start_own if own else _start
 
     def _start_arguments(self) -> tuple[Any, ...]:
         return self.keys, self.numbers, self.sim.data if self.other else None
@@ -106,19 +112,6 @@ def _numbers(values: list[float], points: Any) -> Any:
     return numbers
 
 
-def check_data(build: Build, static: tuple, swept: tuple[str, ...]) -> None:
-    """Raise ValueError where the data depend on a swept float: a program's points are played on the first's."""
-    floats = dict.fromkeys(swept, 0.0)
-    with explained():
-        program = jax.make_jaxpr(lambda mine: jax.tree.leaves(build(**dict(static), **mine).data))(floats)
-    for name, used in zip(sorted(floats), used_inputs(program.jaxpr)):
-        if used:
-            raise ValueError(
-                f"build must give points that differ in floats the same data, got others for other {name}: "
-                "take whole numbers, words or functions for what the data depend on"
-            )
-
-
 def _made(build: Build, static: tuple, sim: Simulation, numbers: Point) -> str:
     """A digest of what ``build`` makes now: what it reads may have changed since it was called last."""
 
@@ -135,9 +128,7 @@ def _made(build: Build, static: tuple, sim: Simulation, numbers: Point) -> str:
 STATIC = ("build", "static", "width", "mesh", "made")
 
 
-# At the level of a stock model's own draw, or a run of its simulation would begin with other last bits.
-@partial(compiled, choices=[(ONCE, lambda *_, **__: True)], static_argnames=STATIC)
-def _start(
+def _first_states(
     keys: Any,
     numbers: Any,
     data: Any,
@@ -153,6 +144,12 @@ def _start(
         return sim.init(key) if data is None else sim.init(key, data)
 
     return _each(one, width, mesh, data, keys, numbers)
+
+
+# Compiled as the model's own first draw is, or a run of the simulation alone would begin with other last bits.
+_start, _start_own = (
+    compiled(_first_states, [(level, lambda *_, **__: True)], static_argnames=STATIC) for level in (ONCE, QUICK)
+)
 
 
 def _one_model(states: Any) -> Any:

@@ -28,9 +28,10 @@ from fedjax_fair.engine.grid import (
 from fedjax_fair.engine.history import History, told
 from fedjax_fair.engine.keeping import check_keeping
 from fedjax_fair.engine.keys import as_key, stacked
-from fedjax_fair.engine.programs import Build, Program, check_data
+from fedjax_fair.engine.programs import Build, Program
 from fedjax_fair.engine.progress import asked_to_stop, bar
 from fedjax_fair.engine.sweep_programs import Course, called, places_of, play, play_program, programs_of
+from fedjax_fair.reads import explained, used_inputs
 from fedjax_fair.types import Simulation
 
 
@@ -128,7 +129,7 @@ def sweep(
     check_names(build, axes)
     _check_build(build, axes, floats_of(axes), mesh)
     for static, _ in groups(points_of(axes), floats_of(axes)):
-        check_data(build, static, floats_of(axes))
+        _check_data(build, static, floats_of(axes))
 
     programs = programs_of(build, axes, keys, side_by_side, mesh, apart=cluster is not None)
     keepers = [course.keeper(*placed) for placed in zip(programs, places_of(folder, programs))]
@@ -178,6 +179,19 @@ def _check_build(build: Build, axes: Mapping[str, list[Any]], swept: Sequence[st
         if not equal(datas.setdefault(static, sim.data), sim.data):
             raise ValueError(
                 f"build must give points that differ in floats the same data, got others at {label(point)}: "
+                "take whole numbers, words or functions for what the data depend on"
+            )
+
+
+def _check_data(build: Build, static: tuple, swept: tuple[str, ...]) -> None:
+    """Raise ValueError where the data depend on a swept float: a program's points are played on the first's."""
+    floats = dict.fromkeys(swept, 0.0)
+    with explained():
+        program = jax.make_jaxpr(lambda mine: jax.tree.leaves(build(**dict(static), **mine).data))(floats)
+    for name, used in zip(sorted(floats), used_inputs(program.jaxpr)):
+        if used:
+            raise ValueError(
+                f"build must give points that differ in floats the same data, got others for other {name}: "
                 "take whole numbers, words or functions for what the data depend on"
             )
 

@@ -4,12 +4,17 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+import toy
 
+import fedjax_fair as ff
 from fedjax_fair.engine.blocks import choose_eval_batch
 from fedjax_fair.engine.first_draw import drawer
 from fedjax_fair.engine.forward import widest
-from fedjax_fair.models import as_model, cnn, logistic_regression
+from fedjax_fair.engine.keys import as_key, stacked
+from fedjax_fair.engine.programs import program_of
+from fedjax_fair.models import as_model, cnn, logistic_regression, mlp
 
 IMAGE = jax.ShapeDtypeStruct((1, 16, 16, 1), jnp.float32)
 
@@ -37,6 +42,19 @@ def test_a_stock_models_bits_are_its_own():
     net, key = cnn(), jax.random.key(3)
     for got, expected in zip(leaves(drawer(net, IMAGE)(key)), leaves(net.init(key, jnp.zeros(IMAGE.shape)))):
         np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("model", [Net(), mlp((64,))], ids=["of a user", "stock"])
+def test_runs_of_one_program_begin_bit_for_bit_where_each_would_alone(model, monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)  # else all is compiled alike
+    data = toy.federation((4, 5), dim=16 * 16)
+    data = data._replace(x=data.x.reshape(-1, *IMAGE.shape[1:]))
+    sim = ff.simulation(model, data, aggregator=ff.fedavg(), trainer=ff.local_sgd(optax.sgd(0.1), batch_size=2))
+    keys = stacked([as_key(seed) for seed in range(3)])
+    states = program_of(lambda: sim, (), [(0, {})], (), keys, side_by_side=1, mesh=None).start()
+    for run, key in enumerate(keys):
+        for got, expected in zip(leaves(states.params), leaves(sim.init(key).params), strict=True):
+            np.testing.assert_array_equal(got[run], expected)
 
 
 def test_what_changes_between_two_draws_is_read_again():
