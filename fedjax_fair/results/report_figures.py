@@ -39,13 +39,14 @@ def figures_of(summary: Any, arrays: dict[str, np.ndarray], found: Contribution 
     """By name, in the page's order: a comparison's paired differences, the results, who took part, the shares of
     a contribution, and the coefficients, whose ``draw`` takes ``columns``."""
     metric, honest, rules = metric_of(summary), arrays.get("honest"), [*summary["rules"]]
-    runs = {rule: [of_clients(seed, honest) for seed in histories_of(rule, arrays, metric)] for rule in rules}
+    stored = {rule: histories_of(rule, arrays, metric) for rule in rules}
+    runs = {rule: [of_clients(seed, honest) for seed in seeds] for rule, seeds in stored.items()}
+    first = {rule: seeds[0] for rule, seeds in stored.items()}
+    clients = next(iter(first.values())).accuracy.shape[1]
     kept = summary.get("comparison", {})
     drawn = [Drawing("paired", PAIRED, partial(paired_drawing, kept))] if kept.get("differences") else []
-    drawn += [*_of_results(runs, metric, kept.get("last")), _selections(rules, arrays, metric)]
+    drawn += [*_of_results(runs, metric, kept.get("last")), _selections(first, clients)]
     drawn += [Drawing("contribution", caption, draw) for caption, draw in shares_drawing(found)]
-    first = {rule: histories_of(rule, arrays, metric)[0] for rule in rules}
-    clients = next(iter(first.values())).accuracy.shape[1]
     drawn.append(Drawing("coefficients", COEFFICIENTS, partial(plot.coefficients_by_rule, first, clients)))
     return {drawing.name: drawing for drawing in drawn}
 
@@ -71,10 +72,8 @@ def _of_results(runs: dict[str, list[History]], metric: Metric, last: int | None
         yield Drawing("frontier", caption, partial(plot.frontier, late, metric=metric))
 
 
-def _selections(rules: list[str], arrays: dict[str, np.ndarray], metric: Metric) -> Drawing:
+def _selections(first: dict[str, History], clients: int) -> Drawing:
     """Rules of which the same clients took part are one line."""
-    first = {rule: histories_of(rule, arrays, metric)[0] for rule in rules}
-    clients = next(iter(first.values())).accuracy.shape[1]
     drawn: dict[bytes, list[str]] = {}
     for rule, history in first.items():
         drawn.setdefault(np.where(history.active, history.ids, -1).tobytes(), []).append(rule)
