@@ -58,6 +58,8 @@ def act(given: list[str], alone: bool = False) -> None:
         from fedjax_fair.cli.comparing import train_comparison
         from fedjax_fair.cli.train import train, train_grid
 
+        if several.is_shared(experiment):
+            several.check_same(experiment, rules, going_on)
         if experiment.dry_run:
             count_only(experiment, rules, words[0])
             return
@@ -92,8 +94,6 @@ def set_up(
     from fedjax_fair.cli.folders import check_checkpoint, claim_folders
     from fedjax_fair.engine.processes import told_by_first
 
-    if several.is_shared(experiment):
-        several.check_same(experiment, rules, going_on)
     plan = prepared(experiment, rules, command)
 
     def claim() -> Path:
@@ -107,7 +107,9 @@ def prepared(experiment: Any, rules: tuple[str, ...], command: str) -> Any:
     """Check everything but the folders, and build the simulations."""
     from fedjax_fair.cli.comparing import prepare_comparison
     from fedjax_fair.cli.plan import prepare, prepare_sweep
+    from fedjax_fair.engine.cluster import cluster_of
 
+    cluster_of(getattr(experiment, "workers", None), getattr(experiment, "scheduler", None))
     if command == "sweep":
         return prepare_sweep(experiment, experiment.aggregator, experiment.grid)
     return (prepare_comparison if command == "compare" else prepare)(experiment, rules)
@@ -122,6 +124,8 @@ def count_only(experiment: Any, rules: tuple[str, ...], command: str) -> None:
 
     plan = prepared(experiment, rules, command)
     check_checkpoint(experiment.checkpoint, False, command)
+    if experiment.checkpoint is not None:
+        check_free(experiment.checkpoint, True, "checkpoint")
     if experiment.out is not None:
         check_free(experiment.out, experiment.overwrite)
     say_unused(experiment, rules, plan.points if command == "sweep" else ())

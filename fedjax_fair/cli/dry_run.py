@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import jax
+
 from fedjax_fair.cli.comparing import Contest, arguments_of
 from fedjax_fair.cli.plan import Grid, Plan
 from fedjax_fair.cli.train import notes_of
@@ -14,6 +16,8 @@ from fedjax_fair.results.compare_plan import plan as laid_out
 
 def say(plan: Plan | Grid | Contest) -> None:
     """Print the counts of runs, programs and pieces, as sentences or as JSON; remarks go to standard error."""
+    if jax.process_index() > 0:  # of several, the first one says it
+        return
     experiment, notes = plan.ground.experiment, notes_of(plan.ground, plan.cohort)
     shared = ""
     if isinstance(plan, Contest):
@@ -28,10 +32,11 @@ def say(plan: Plan | Grid | Contest) -> None:
     programs = counted(counts["programs"], "program")
     print(f"{counted(counts['runs'], 'run')} of {counts['rounds']} rounds, in {shared or programs}")
     if "pieces" in counts:
-        rows = counts.get("reference_pieces", 0)
-        later = f"; after them {rows} of the rows (local) and (pooled)" * (rows > 0)
-        print(f"{counted(counts['pieces'], 'piece')} for --workers or --scheduler{later}")
-    notes.print("Nothing was trained or written: leave out --dry-run to begin")
+        pieces, rows = counts["pieces"], counts.get("reference_pieces", 0)
+        order = "and" if counts.get("at_once", 0) > max(pieces, rows) else "and after them"
+        more = f", {order} {rows} of the rows (local) and (pooled)" * (rows > 0)
+        print(f"{counted(pieces, 'piece')} for --workers or --scheduler{more}")
+    notes.print("Nothing was trained: leave out --dry-run to begin")
 
 
 def counts_of_run(plan: Plan) -> dict[str, int]:
@@ -51,15 +56,21 @@ def counts_of_sweep(plan: Grid) -> dict[str, int]:
 
 
 def counts_of_comparison(contest: Contest) -> tuple[dict[str, int], str]:
-    """A piece has the runs of one program on one replicate; with which rules share a program."""
-    here = {**arguments_of(contest), "checkpoint": None}  # where nothing is left behind
+    """A piece has the runs of one program on one replicate; with which rules share a program.
+
+    ``at_once``: the most pieces that workers can share; those of the references come later where they have the
+    chosen setting of a tuned baseline.
+    """
+    here = {**arguments_of(contest), "checkpoint": None, "every": None}  # where nothing is left behind
     laid = laid_out(Asked(contest.rules, contest.build, cluster=None, **here))
     asked, work = laid.asked, laid.works[0]
+    rows = 2 * asked.replicates * asked.references
     counts = {
         "runs": sum(map(len, laid.points.values())) * asked.replicates,
         "rounds": asked.rounds,
         "programs": len({task.program for task in work.tasks}),
         "pieces": len(work.tasks),
-        "reference_pieces": 2 * asked.replicates * asked.references,
+        "reference_pieces": rows,
+        "at_once": max(sum(len(each.tasks) for each in laid.works), rows),
     }
     return counts, work.programs

@@ -114,7 +114,7 @@ class Experiment:
     overwrite: bool = False
     """Write into a folder that already holds results."""
     dry_run: bool = False
-    """Check everything, count what would be trained, and end: nothing is trained or written."""
+    """Check the call, count what would be trained, and end: nothing is trained, no result is written."""
     quiet: bool = False
     """Print the table only: no progress, no remarks."""
     json: bool = False

@@ -4,8 +4,9 @@ import json
 import math
 import re
 import shlex
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fedjax_fair.cli.experiment import Experiment, source_of
 from fedjax_fair.cli.judging import reading_of
 from fedjax_fair.cli.plan import Grid, Ground, Plan
 from fedjax_fair.engine.history import History
+from fedjax_fair.engine.progress import lines
 from fedjax_fair.engine.run import run
 from fedjax_fair.engine.sweep import sweep
 from fedjax_fair.results.folder import about, write, write_plots
@@ -33,6 +35,7 @@ def train(plan: Plan, folder: Path, command: list[str]) -> None:
     runs: Runs = {}
     for rule, sim in plan.simulations.items():
         start, histories = time.perf_counter(), []
+        done = said_of_seeds(experiment, rule)
         for seed in range(seeds):
             place = keep and keep / re.sub(r"[^\w.,=@-]+", "_", f"{len(runs)}-{rule}") / f"seed-{seed}"
             _, history = run(
@@ -45,6 +48,7 @@ def train(plan: Plan, folder: Path, command: list[str]) -> None:
                 every=experiment.checkpoint_every,
             )
             histories.append(history)
+            done(1)
         runs[rule] = histories
         if not first:
             continue
@@ -80,6 +84,12 @@ def train_grid(plan: Grid, folder: Path, command: list[str]) -> None:
         if failed := left_out(histories):
             notes.print(f"{point}{failed}")
     finish(plan, folder, swept.runs, notes)
+
+
+def said_of_seeds(experiment: Any, rule: str) -> Callable[[int], None]:
+    """Called after each seed: in a job's log, where every seed has lines of its own, one for each tenth of them."""
+    told = experiment.seeds > 1 and not experiment.quiet and jax.process_index() == 0 and not sys.stderr.isatty()
+    return lines(f"{rule}, seeds", experiment.seeds) if told else lambda seeds: None
 
 
 def listed(words: Sequence[str], most: int = 20) -> str:

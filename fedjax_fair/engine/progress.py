@@ -126,7 +126,7 @@ class bar:
             self.bar.__enter__()
             task = self.bar.add_task(self.label, total=self.rounds)
             return lambda rounds: self.bar.advance(task, rounds)
-        return _lines(self.label, self.rounds) if self.lines else lambda rounds: None
+        return lines(self.label, self.rounds) if self.lines else lambda rounds: None
 
     def __exit__(self, *error: Any) -> None:
         if self.bar is not None:
@@ -137,11 +137,11 @@ PAUSE = 60.0
 """Seconds between two lines, at the least."""
 
 
-def _lines(label: str, rounds: int) -> Callable[[int], None]:
+def lines(label: str, rounds: int) -> Callable[[int], None]:
     """``advance(rounds)``, by any thread, which prints the lines.
 
     The time left is told at the pace since the line before. The first line tells none: what came before it holds
-    the compilation, and rounds that a checkpoint had kept.
+    the compilation, and rounds that a checkpoint had kept (:func:`beyond`).
     """
     lock, done, said, since = threading.Lock(), 0, None, time.monotonic()
 
@@ -158,9 +158,16 @@ def _lines(label: str, rounds: int) -> Callable[[int], None]:
     return advance
 
 
+def beyond(kept: int, advance: Callable[[int], None]) -> Callable[[int], None]:
+    """``advance`` for a part whose kept rounds were told at the start: its first call, of those, tells the rest."""
+    told = [kept]
+    return lambda rounds: advance(rounds - told.pop() if told else rounds)
+
+
 def _console() -> Any:
-    """Standard error, if a bar can be drawn there: in a terminal or a notebook."""
+    """Standard error, if a bar can be drawn there: in a terminal or a notebook, whatever $FORCE_COLOR says."""
     from rich.console import Console
 
     console = Console(stderr=True)
-    return console if console.is_terminal or console.is_jupyter else None
+    drawn = sys.stderr.isatty() and not console.is_dumb_terminal
+    return console if drawn or console.is_jupyter else None

@@ -29,7 +29,7 @@ from fedjax_fair.engine.history import History, told
 from fedjax_fair.engine.keeping import check_keeping
 from fedjax_fair.engine.keys import as_key, stacked
 from fedjax_fair.engine.programs import Build, Program
-from fedjax_fair.engine.progress import asked_to_stop, bar
+from fedjax_fair.engine.progress import asked_to_stop, bar, beyond
 from fedjax_fair.engine.sweep_programs import Course, called, places_of, play, play_program, programs_of
 from fedjax_fair.reads import explained, used_inputs
 from fedjax_fair.types import Simulation
@@ -138,14 +138,15 @@ def sweep(
         asked_to_stop(folder is not None and cluster is None) as stop,
         bar(progress, sum(runs), lines=cluster is None) as advance,
     ):
+        kept = [0 if k is None else k.played() * len(p.owners) for p, k in zip(programs, keepers)]
         if cluster is None:
-            found = [play(program, keeper, course, stop, advance) for program, keeper in zip(programs, keepers)]
+            advance(sum(kept))
+            parts = zip(programs, keepers, kept)
+            found = [play(p, keeper, course, stop, beyond(known, advance)) for p, keeper, known in parts]
         else:
             data = jax.random.key_data(keys), str(jax.random.key_impl(keys))
-            shared, pieces = (build, axes, data, side_by_side, course), []
-            for program, keeper, count in zip(programs, keepers, runs):
-                kept = 0 if keeper is None else keeper.played() * len(program.owners)
-                pieces.append(Piece(called(program), count, kept))
+            shared = (build, axes, data, side_by_side, course)
+            pieces = [Piece(called(program), *counts) for program, *counts in zip(programs, runs, kept)]
             many = f"{counted(sum(runs) // rounds, 'run')} in {counted(len(pieces), 'piece')}"
             found = on_cluster(cluster, play_program, shared, pieces, advance, None if progress is False else many)
     return _told(points_of(axes), programs, found)

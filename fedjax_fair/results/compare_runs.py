@@ -18,7 +18,7 @@ from fedjax_fair.engine.joining import Group, Run, called, group, rule_of
 from fedjax_fair.engine.keys import as_key, stacked
 from fedjax_fair.engine.program_run import keeper_of, train
 from fedjax_fair.engine.programs import Program, program_of
-from fedjax_fair.engine.progress import asked_to_stop, bar
+from fedjax_fair.engine.progress import asked_to_stop, bar, beyond
 from fedjax_fair.engine.run import chunks
 from fedjax_fair.engine.tasks import Task, in_threads
 from fedjax_fair.metrics.kind import check_values, described
@@ -102,7 +102,8 @@ def do(
             shown(rounds)
 
         if course.cluster is None:
-            here = [task._replace(work=partial(task.work, stop, advance)) for task in tasks]
+            advance(sum(task.kept for task in tasks))
+            here = [task._replace(work=partial(task.work, stop, beyond(task.kept, advance))) for task in tasks]
             results = iter(in_threads(here, course.threads, halted))
         else:
             results = iter(on_cluster(course.cluster, far, shared, pieces, shown, remark))

@@ -27,9 +27,15 @@ def check_free(folder: Path, overwrite: bool, name: str = "out", how: str = "--o
     """Look for results in a folder, which need not be there.
 
     Raises:
-      ValueError: it holds some, and ``overwrite`` is not set.
+      ValueError: it holds some, and ``overwrite`` is not set; or it is a file, or may not be read.
     """
-    if (folder / "summary.json").exists() and not overwrite:
+    try:
+        held, file = (folder / "summary.json").exists(), folder.exists() and not folder.is_dir()
+    except OSError as error:
+        raise ValueError(f"{name} {folder} cannot be read: {error.strerror}") from error
+    if file:
+        raise ValueError(f"{name} {folder} cannot be written: File exists")
+    if held and not overwrite:
         raise ValueError(f"{name} {folder} already holds results: name another folder, or pass {how}")
 
 
@@ -39,9 +45,9 @@ def claim_folder(folder: Path, overwrite: bool, name: str = "out", how: str = "-
     Raises:
       ValueError: it cannot, or it already holds results and ``overwrite`` is not set.
     """
+    check_free(folder, overwrite, name, how)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        check_free(folder, overwrite, name, how)
         probe = folder / ".writable"
         probe.touch()
         probe.unlink()

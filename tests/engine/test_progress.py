@@ -6,11 +6,13 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from fedjax_fair.cli.train import said_of_seeds
 from fedjax_fair.engine import progress, workers
-from fedjax_fair.engine.progress import bar, undisturbed
+from fedjax_fair.engine.progress import bar, beyond, undisturbed
 
 BLOCKED = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
 
@@ -159,6 +161,23 @@ def test_a_log_gets_at_most_a_line_a_minute_and_none_of_a_call_shorter_than_that
     assert log_of(clock, capsys, 2.9) == []
 
 
+def test_a_log_gets_lines_and_no_bar_also_where_colours_are_forced(clock, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as CI services do
+    assert log_of(clock, capsys, 6, progress=True) == ["rounds: 500 of 1,000"]
+
+
+def test_a_log_of_many_short_seeds_tells_how_many_are_done(clock, capsys):
+    done = said_of_seeds(SimpleNamespace(seeds=40, quiet=False), "afl")
+    for _ in range(40):
+        clock[0] += 25  # too short for a line of its own
+        done(1)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["afl, seeds: 4 of 40", "afl, seeds: 8 of 40, about 13 min left"]
+    assert len(lines) == 9
+    said_of_seeds(SimpleNamespace(seeds=40, quiet=True), "afl")(20)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_log_gets_no_line_where_progress_is_false_or_others_are_printed(clock, capsys):
     assert log_of(clock, capsys, 60, progress=False) == []
     assert log_of(clock, capsys, 60, lines=False) == []
@@ -167,9 +186,11 @@ def test_a_log_gets_no_line_where_progress_is_false_or_others_are_printed(clock,
 def test_the_rounds_that_a_checkpoint_kept_are_not_taken_for_fast_ones(clock, capsys):
     with bar(None, 1000, "episodes") as advance:
         advance(800)
+        part = beyond(300, advance)  # one of those that the 800 are of
+        part(300)
         for _ in range(2):
             clock[0] += 120
-            advance(80)
+            part(80)
     assert capsys.readouterr().err.splitlines() == [
         "episodes: 880 of 1,000",
         "episodes: 960 of 1,000, about 60 s left",

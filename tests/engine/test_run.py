@@ -177,6 +177,7 @@ def test_chunks_come_in_few_lengths_some_ten_of_them(rounds, every, programs):
 
 def test_a_progress_bar_is_shown_on_standard_error_when_asked_for(sim, capfd, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # how a terminal is told to rich
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     ff.run(sim, 0, 4, eval_every=EVERY, progress="my rounds")
     out, err = capfd.readouterr()
     assert out == ""
