@@ -38,6 +38,12 @@ STUDIES = {
         "fmnist3.run", "three clients of one class: AFL, q-FFL, FedFV, PG-FFL", "20 min", "fashion_mnist"
     ),
     "pgffl-table1": Study("pgffl.table1", "PG-FFL, Table I, Fashion-MNIST", "2 h", "fashion_mnist"),
+    "pgffl-table1-cifar10": Study(
+        "pgffl.table1_cifar10", "PG-FFL, Table I, CIFAR-10", "3 h (FedAvg, one seed; all on a GPU)", "cifar10"
+    ),
+    "pgffl-table1-cifar100": Study(
+        "pgffl.table1_cifar100", "PG-FFL, Table I, CIFAR-100", "3 h (FedAvg, one seed; all on a GPU)", "cifar100"
+    ),
     "pgffl-fig1": Study("pgffl.fig1", "PG-FFL, Figure 1: Lorenz curves", "5 min", "fashion_mnist"),
     "pgffl-fig3": Study("pgffl.fig3", "PG-FFL, Figure 3: its partitions", "1 min", "fashion_mnist", alone=True),
     "pgffl-fig4": Study("pgffl.fig4", "PG-FFL, Figure 4: Gini over rounds", "10 min", "fashion_mnist"),
