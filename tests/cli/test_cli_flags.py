@@ -57,7 +57,7 @@ ELSEWHERE = {
 }
 NOT_TRAINED = {
     *("rounds", "eval_every", "devices", "checkpoint", "checkpoint_every"),
-    *("data_dir", "out", "overwrite", "quiet", "json"),
+    *("data_dir", "out", "overwrite", "dry_run", "quiet", "json"),
 }
 
 
