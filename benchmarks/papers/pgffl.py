@@ -4,8 +4,8 @@ Stated: 5 clients that all take part, a four-layer MLP, on CIFAR a CNN, one loca
 FedProx, partitions IID, Case II (4 of the 20 blocks each) and Case III (2 of the 10 blocks each: disjoint labels),
 about 1,000 rounds. Not stated: rates (.1 here), batch sizes (50), mu (.1), widths (200), the policy's step (Adam,
 .001). The number of rounds here is 100 in the table and Figure 5, 300 in Figures 1 and 4: what a CPU affords. A
-round on CIFAR takes half a minute of a core, FedProx's two: a CPU trains FedAvg's rows of it from one seed, a GPU
-all rows from three.
+round on CIFAR takes some half a minute of a core, FedProx's two: a CPU trains FedAvg's rows of it from one seed, a
+GPU all rows from three.
 """
 
 from pathlib import Path

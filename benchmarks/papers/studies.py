@@ -27,10 +27,10 @@ class Study(NamedTuple):
 STUDIES = {
     "fedmaba-table2-fmnist": Study("fedmaba.table2_fmnist", "FedMABA, Table II, left", "6 h", "fashion_mnist"),
     "fedmaba-table2-cifar10": Study(
-        "fedmaba.table2_cifar10", "FedMABA, Table II, right", "5 h (one seed; 3 on a GPU)", "cifar10"
+        "fedmaba.table2_cifar10", "FedMABA, Table II, right", "5 to 12 h (one seed; 3 on a GPU)", "cifar10"
     ),
     "fedmaba-table3-cifar100": Study(
-        "fedmaba.table3_cifar100", "FedMABA, Table III", "3 h (one seed; 3 on a GPU)", "cifar100"
+        "fedmaba.table3_cifar100", "FedMABA, Table III", "3 to 6 h (one seed; 3 on a GPU)", "cifar100"
     ),
     "fedmaba-fig1": Study("fedmaba.fig1", "FedMABA, Figure 1: fairness over rounds", "1.5 h", "fashion_mnist"),
     "fedmaba-fig2": Study("fedmaba.fig2", "FedMABA, Figure 2: eta_b and alpha", "2 h", "fashion_mnist"),

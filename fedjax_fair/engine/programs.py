@@ -57,6 +57,7 @@ class Program(NamedTuple):
         go_on.trace(states, self.numbers, self.sim.data, evaluations=evaluations, every=every, **self.call)
 
     def _starting(self) -> Compiled:
+        """The first states' program, compiled as a run alone compiles its model's draw."""
         model = (self.sim.arguments or {}).get("model")
         own = model is not None and not (isinstance(model, Model) and is_stock(model))
         return _start_own if own else _start
