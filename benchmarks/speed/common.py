@@ -48,9 +48,15 @@ def provenance() -> dict[str, Any]:
 
 
 def write(
-    path: Path, name: str, title: str, notes: str, tables: Sequence[tuple[Sequence[str], list]], numbers: Any
+    path: Path,
+    name: str,
+    title: str,
+    notes: str,
+    tables: Sequence[tuple[Sequence[str], list]],
+    numbers: Any,
+    say: bool = True,
 ) -> None:
-    """``name``.json with every number, ``name``.md with the tables; prints the latter."""
+    """``name``.json with every number, ``name``.md with the tables; prints the latter if it is to ``say`` them."""
     about = provenance()
     (path / f"{name}.json").write_text(json.dumps({**about, "results": numbers}, indent=1) + "\n")
     host, versions = about["machine"], ", ".join(f"{k} {v}" for k, v in about["versions"].items())
@@ -59,7 +65,8 @@ def write(
     parts.append(f"`{about['command']}`, {about['date']}, commit {about['commit']}. {where}; {versions}.")
     text = "\n\n".join(parts) + "\n"
     (path / f"{name}.md").write_text(text)
-    print(text)
+    if say:
+        print(text)
 
 
 def equal_federation(x: np.ndarray, y: np.ndarray) -> ff.FederatedData:

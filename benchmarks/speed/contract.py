@@ -27,6 +27,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--data", type=Path, default=None, help="file that benchmarks.speed.prepared wrote")
+    parser.add_argument("--device", default="cpu", help="where PyTorch's loop trains; the others do not read it")
+    parser.add_argument("--tf32", action="store_true", help="PyTorch's products on a GPU in TF32, else in float32")
     parser.add_argument("--quick", action="store_true", help="the workload in its shortest form")
     return parser.parse_args()
 

@@ -1,24 +1,28 @@
-"""The engine on a GPU: pfl's published run, many seeds, a full cohort, users' networks, beside the matmul peak.
+"""The engine on a GPU: pfl's published run, many seeds, a full cohort, users' networks, and PyTorch's plain loop.
 
 The precision of float32 products is stated with every figure: "highest", full float32, is what users get, "default"
 what ``simulation(precision="default")`` asks for (TF32 on NVIDIA's tensor cores). The peak is that of one large
-product at the same precision. Without tyro:
+product at the same precision. The table is written anew with every figure. Without tyro:
 ``python -c "from benchmarks.speed import gpu; gpu.main(gpu.Options())"``.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 import numpy as np
 
 import fedjax_fair as ff
-from benchmarks.speed import common, ours, prepared, seeds, workloads
+from benchmarks.speed import common, ours, prepared, runner, seeds, workloads
+
+USERS = ("skewed-fedmaba", "transformer-text", "gru-shakespeare", "resnet-user")
 
 
 @dataclasses.dataclass
@@ -37,8 +41,10 @@ class Options:
     """Seeds side by side on lr-synthetic."""
     repeats: int = 5
     """Timed calls of the shorter measurements."""
-    users: tuple[str, ...] = ("resnet-user", "gru-shakespeare", "skewed-fedmaba", "transformer-text")
+    users: tuple[str, ...] = USERS
     """Workloads of users; gru-shakespeare is left out without --data."""
+    loops: tuple[str, ...] = ("mlp-fmnist-all", "pfl-cifar", *USERS)
+    """Workloads that a plain PyTorch loop trains on the same GPU, client after client."""
     data: Path | None = None
     """An .npz of roles, or LEAF's folder of Shakespeare; see README.md."""
     out: Path | None = None
@@ -60,10 +66,10 @@ def peak(side: int, repeats: int = 10) -> float:
     return 2 * side**3 / min(took)
 
 
-def published_run(options: Options, precision: str, best: float) -> list[dict]:
+def published_run(options: Options, precision: str, best: float) -> Iterator[dict]:
     """pfl-cifar for 1,500 rounds, whole run and steady state, for every client_block."""
     work = workloads.WORKLOADS["pfl-cifar"]
-    data, found = ours.federation(*workloads.make_data(work)), []
+    data = ours.federation(*workloads.make_data(work))
     for block in options.blocks:
         sim = ours.simulate(work, data, client_block=block or None, precision=precision)
         stamps = [time.perf_counter()]
@@ -81,10 +87,7 @@ def published_run(options: Options, precision: str, best: float) -> list[dict]:
         steady = [(late - early) / every for early, late in itertools.pairwise(stamps[1:])] or [
             stamps[1] - stamps[0]
         ]
-        found.append(
-            entry(f"pfl-cifar, client_block={block or None}", work, steady, best, whole=stamps[-1] - stamps[0])
-        )
-    return found
+        yield entry(f"pfl-cifar, client_block={block or None}", work, steady, best, whole=stamps[-1] - stamps[0])
 
 
 def entry(
@@ -118,26 +121,57 @@ def full_cohort(options: Options, precision: str, best: float) -> list[dict]:
     return [entry(work.name, work, common.interleaved(programs, states, options.repeats, rounds)[0], best)]
 
 
-def of_users(options: Options, precision: str, best: float) -> list[dict]:
+def of_users(options: Options, precision: str, best: float) -> Iterator[dict]:
     """Rounds of the workloads of users; with --quick of fewer and smaller clients."""
-    found = []
     for name in options.users:
-        work = workloads.WORKLOADS[name]
-        work = workloads.quick(work)._replace(cohort=2) if options.quick else work
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / f"{name}.npz"
-            try:
-                np.savez(path, **prepared.prepare(work, options.data))
-            except ValueError as error:
-                print(f"not run: {error}", flush=True)
+        with shared_file(name, options) as (work, path):
+            if path is None:
                 continue
             sim = ours.simulate(work, ours.federation(*workloads.load(work, path)), precision=precision)
             state = sim.init(jax.random.key(0))
             state = state._replace(params=ours.start_from(state.params, work, path))
         rounds = 1 if options.quick else work.call
         times = common.interleaved({0: common.rounds_of(sim, rounds)}, {0: state}, options.repeats, rounds)[0]
-        found.append(entry(name, work, times, best))
-    return found
+        yield entry(name, work, times, best)
+
+
+@contextlib.contextmanager
+def shared_file(name: str, options: Options) -> Iterator[tuple[workloads.Workload, Path | None]]:
+    """A workload and the file of its data and first parameters; None, after a line, where its data are missing."""
+    work = workloads.WORKLOADS[name]
+    work = workloads.quick(work)._replace(cohort=2) if options.quick else work
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.npz"
+        try:
+            np.savez(path, **prepared.prepare(work, options.data))
+        except ValueError as error:
+            print(f"not run: {error}", flush=True)
+            yield work, None
+        else:
+            yield work, path
+
+
+def torch_loops(options: Options, precision: str, best: float) -> Iterator[dict]:
+    """PyTorch's loop, data on the device; its products are as precise as ours. Another process has its share of
+    the memory that JAX leaves, a quarter."""
+    script = runner.HERE / "opponents" / "torch_loop" / "run.py"
+    device = "cuda" if options.platform == "gpu" else options.platform
+    for name in options.loops:
+        with shared_file(name, options) as (work, path):
+            if path is None:
+                continue
+            each = 1 if work.even else 10  # rounds that count as one, of their mean
+            asked = {
+                **{"--workload": name, "--data": path, "--device": device, "--warmup": 2, "--call": each},
+                **{"--rounds": each * options.repeats},
+            }
+            words = [str(word) for pair in asked.items() for word in pair]
+            words += ["--tf32"] * (precision == "default") + ["--quick"] * options.quick
+            found = runner.run_json([sys.executable, str(script), *words])
+        if "error" in found:
+            print(f"PyTorch's loop of {name} was not run: {found['error']}", flush=True)
+        else:
+            yield entry(f"PyTorch loop: {name}", work, found["round_s"], best, torch=found["versions"]["torch"])
 
 
 def main(options: Options | None = None) -> int:
@@ -153,17 +187,24 @@ def main(options: Options | None = None) -> int:
         return 2
     if options.quick:
         options = dataclasses.replace(options, blocks=(10,), rounds=1, seeds=(1, 2), repeats=1)
-    found = []
+    out = common.folder(options.out, None if options.platform == "cpu" else device.device_kind, options.quick)
+    found: list[dict] = []
     with jax.default_device(device):
         for precision in options.precisions:
             with jax.default_matmul_precision(precision):
                 best = peak(512 if options.quick else 8192)
-            for part in (side_by_side, full_cohort, published_run, of_users):
+            for part in (side_by_side, full_cohort, published_run, of_users, torch_loops):
                 for line in part(options, precision, best):
                     found.append({**line, "precision": precision, "peak_flops": best})
                     print(
-                        f"{precision:8} {line['what']:32} {common.spread(line['round_s'])} ms a round", flush=True
+                        f"{precision:8} {line['what']:36} {common.spread(line['round_s'])} ms a round", flush=True
                     )
+                    write(out, device.device_kind, options.rounds, found)
+    return 0
+
+
+def write(out: Path, device: str, rounds: int, found: list[dict]) -> None:
+    """The table of all that has been measured so far."""
     rows = [
         [
             line["what"],
@@ -175,27 +216,17 @@ def main(options: Options | None = None) -> int:
         ]
         for line in found
     ]
-    columns = (
-        "",
-        "precision",
-        "round, ms",
-        "TFLOP/s",
-        "of peak",
-        f"{options.rounds} rounds, s",
-        "seed rounds per s",
-    )
+    columns = ("", "precision", "round, ms", "TFLOP/s", "of peak", f"{rounds} rounds, s", "seed rounds per s")
+    peaks = {line["precision"]: line["peak_flops"] for line in found}
+    loops = {line["torch"] for line in found if "torch" in line}
     notes = (
         "Median [lowest – highest]; a round of several seeds is one round of each. TFLOP/s counts the products of "
         "the workload only, of clients of the mean size where sizes differ; the peak is the best of one large "
-        "product at the same precision: "
-        + ", ".join(
-            f"{p} {b / 1e12:.3g} TFLOP/s" for p, b in {e["precision"]: e["peak_flops"] for e in found}.items()
-        )
-        + ". The time of the whole run includes compilation."
+        f"product at the same precision: {', '.join(f'{p} {b / 1e12:.3g} TFLOP/s' for p, b in peaks.items())}. "
+        "The time of the whole run includes compilation."
+        + "".join(f" PyTorch {version}, its products in float32 and in TF32 as ours." for version in loops)
     )
-    out = common.folder(options.out, None if options.platform == "cpu" else device.device_kind, options.quick)
-    common.write(out, "gpu", f"On one {device.device_kind}", notes, [(columns, rows)], found)
-    return 0
+    common.write(out, "gpu", f"On one {device}", notes, [(columns, rows)], found, say=False)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def start_from(params: dict, work: workloads.Workload, path: Path | None = None)
 
 
 def simulate(work: workloads.Workload, data: ff.FederatedData, **settings: object) -> ff.Simulation:
-    """The workload by its rule; ``settings`` override those of ``ff.simulation``."""
+    """The workload by its rule; ``settings`` override those of ``ff.simulation``, ``model`` among them."""
     rules = {"fedavg": ff.fedavg("uniform"), "fedmaba": ff.fedmaba()}
     defaults = {
         "aggregator": rules[work.rule],
@@ -99,7 +99,8 @@ def simulate(work: workloads.Workload, data: ff.FederatedData, **settings: objec
     }
     if work.is_text:
         defaults |= {"loss": loss_of_text, "metric": accuracy_of_text}
-    return ff.simulation(model(work, letters_of(work, data)), data, **{**defaults, **settings})
+    net = settings.pop("model", None) or model(work, letters_of(work, data))
+    return ff.simulation(net, data, **{**defaults, **settings})
 
 
 def letters_of(work: workloads.Workload, data: ff.FederatedData) -> int:

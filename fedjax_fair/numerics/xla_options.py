@@ -1,6 +1,7 @@
 """XLA's options for programs on a CPU that run once, and for rounds of small and of tiny models."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,6 +24,8 @@ those of 784 features or of a hidden layer of 64 would take 1.07 to 1.2, for the
 TINY_QUICK = TINY | {"xla_cpu_use_fusion_emitters": False}
 """Compiled in .6 of the time: for several side by side, which are as fast, and for a comparison's references. A
 long run alone would be slower, by up to a third where its rounds are short and the machine is busy."""
+PASSING = frozenset(["xla_cpu_use_fusion_emitters"])
+"""Options that not every version has: jaxlib 0.11 refuses every program that names this one."""
 
 Choice = tuple[dict[str, Any], Callable[..., bool]]
 """Options, and for which calls: ``(*args, **named) -> bool``."""
@@ -32,8 +35,23 @@ Choice = tuple[dict[str, Any], Callable[..., bool]]
 class Compiled:
     """A function jitted in several ways, of which each call takes one; built by :func:`compiled`."""
 
-    plain: Callable[..., Any]
-    tuned: Sequence[tuple[Choice, Callable[..., Any]]]
+    function: Callable
+    choices: Sequence[Choice]
+    settings: dict[str, Any]
+
+    @functools.cached_property
+    def plain(self) -> Any:
+        """As JAX compiles it."""
+        return jax.jit(self.function, **self.settings)
+
+    @functools.cached_property
+    def tuned(self) -> list[tuple[Choice, Any]]:
+        """By every choice."""
+        found = []
+        for options, when in self.choices:
+            had = {name: value for name, value in options.items() if name not in PASSING or has(name, value)}
+            found.append(((had, when), jax.jit(self.function, compiler_options=had, **self.settings)))
+        return found
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """What the function returns."""
@@ -56,8 +74,17 @@ class Compiled:
 
 def compiled(function: Callable, choices: Sequence[Choice], **settings: Any) -> Compiled:
     """``jax.jit(function, **settings)``, compiled with the options of the first choice that is meant for a call."""
-    tuned = [(choice, jax.jit(function, compiler_options=choice[0], **settings)) for choice in choices]
-    return Compiled(jax.jit(function, **settings), tuned)
+    return Compiled(function, choices, settings)
+
+
+@functools.cache
+def has(name: str, value: Any) -> bool:
+    """Whether this XLA has an option."""
+    try:
+        jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 def once(function: Callable, **settings: Any) -> Compiled:

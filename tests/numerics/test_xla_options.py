@@ -39,6 +39,14 @@ def test_options_reach_the_compiler_where_they_are_wanted(everywhere):
         double(jnp.array([3]))
 
 
+def test_an_option_that_xla_took_away_is_left_out_and_the_others_are_not(monkeypatch, everywhere):
+    """jaxlib 0.11 refuses ``xla_cpu_use_fusion_emitters``, which 0.10 takes."""
+    monkeypatch.setattr("fedjax_fair.numerics.xla_options.PASSING", frozenset(WRONG))
+    assert compiled(lambda x: 2 * x, [(WRONG, lambda x: True)])(3) == 6
+    with pytest.raises(jax.errors.JaxRuntimeError, match="xla_never_there"):
+        compiled(lambda x: 2 * x, [(WRONG | {"xla_never_there": True}, lambda x: True)])(3)
+
+
 def test_of_several_choices_the_first_that_is_meant_is_taken(everywhere):
     choices = [({}, lambda x: x > 3), (WRONG, lambda x: x > 2)]
     double = compiled(lambda x: 2 * x, choices)

@@ -50,9 +50,10 @@ def main() -> None:
     work = quick(work) if args.quick else work
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    rng = np.random.default_rng(args.seed)
-    x, y = tensors(work, args.data)
-    model = build(work, args.data)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.tf32
+    rng, device = np.random.default_rng(args.seed), torch.device(args.device)
+    x, y = ([part.to(device) for part in parts] for parts in tensors(work, args.data))
+    model = build(work, args.data).to(device)
     received = {name: value.clone() for name, value in model.state_dict().items()}
     weigh = {"fedavg": equal, "fedmaba": fedmaba(work.clients)}[work.rule]
 
@@ -68,7 +69,7 @@ def main() -> None:
             model.load_state_dict(received)
             optimizer = torch.optim.SGD(model.parameters(), lr=work.lr)
             for _ in range(work.epochs):
-                for rows in torch.randperm(len(y[k])).split(work.batch):
+                for rows in torch.randperm(len(y[k]), device=device).split(work.batch):
                     optimizer.zero_grad()
                     mean_loss(model(x[k][rows]), y[k][rows]).backward()
                     optimizer.step()
@@ -76,6 +77,8 @@ def main() -> None:
                 total[name].add_(value, alpha=float(weight))
         received = total
         model.load_state_dict(received)
+        if device.type == "cuda":  # the clock is to stop when the work has ended, not when it has been asked for
+            torch.cuda.synchronize()
 
     together = 1 if work.even else args.call
     contract.play(args, one_round, lambda: probe_loss(model, x, y), ("torch", "numpy"), together)
