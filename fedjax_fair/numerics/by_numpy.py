@@ -97,7 +97,11 @@ def _by_jax(step: Any, values: list[Any]) -> list[Any]:
 def _scan(values: list[Any], *, jaxpr: Any, length: int, reverse: bool, **settings: Any) -> list[Any]:
     if not length:
         raise NotImplementedError
-    consts, carried = settings["num_consts"], settings["num_consts"] + settings["num_carry"]
+    if "ft_in" in settings:  # as JAX counts them from 0.11 on
+        consts, carried = (len(part) for part in settings["ft_in"].unpack()[:2])
+    else:
+        consts, carried = settings["num_consts"], settings["num_carry"]
+    carried += consts
     carry, made = values[consts:carried], []
     for turn in reversed(range(length)) if reverse else range(length):
         now = [value[turn] for value in values[carried:]]
