@@ -20,6 +20,8 @@ def flags() -> str:
     if "XLA_FLAGS" in os.environ:
         return os.environ["XLA_FLAGS"]
     tried = [sys.executable, "-c", "import jax; jax.devices()"]
-    environment = os.environ | {"XLA_FLAGS": " ".join(QUICK)}
-    known = subprocess.run(tried, env=environment, capture_output=True, check=False).returncode == 0
-    return " ".join(QUICK) if known else ""
+    for known in (QUICK, QUICK[:-1]):  # the last is the one that jaxlib 0.11 took away
+        environment = os.environ | {"XLA_FLAGS": " ".join(known)}
+        if subprocess.run(tried, env=environment, capture_output=True, check=False).returncode == 0:
+            return " ".join(known)
+    return ""

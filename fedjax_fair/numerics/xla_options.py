@@ -49,8 +49,8 @@ class Compiled:
         """By every choice."""
         found = []
         for options, when in self.choices:
-            had = {name: value for name, value in options.items() if name not in PASSING or has(name, value)}
-            found.append(((had, when), jax.jit(self.function, compiler_options=had, **self.settings)))
+            there = of_this_xla(options)
+            found.append(((there, when), jax.jit(self.function, compiler_options=there, **self.settings)))
         return found
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -75,6 +75,11 @@ class Compiled:
 def compiled(function: Callable, choices: Sequence[Choice], **settings: Any) -> Compiled:
     """``jax.jit(function, **settings)``, compiled with the options of the first choice that is meant for a call."""
     return Compiled(function, choices, settings)
+
+
+def of_this_xla(options: dict[str, Any]) -> dict[str, Any]:
+    """Those that it has, where versions differ."""
+    return {name: value for name, value in options.items() if name not in PASSING or has(name, value)}
 
 
 @functools.cache

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 import fedjax_fair as ff
 from fedjax_fair.engine.round import keys_of_round
 from fedjax_fair.numerics.shuffle import shuffle_keys, shuffled
+from fedjax_fair.numerics.xla_options import of_this_xla
 
-AS_USERS = {"xla_cpu_use_fusion_emitters": True} if jax.default_backend() == "cpu" else {}
+AS_USERS = of_this_xla({"xla_cpu_use_fusion_emitters": True}) if jax.default_backend() == "cpu" else {}
 """XLA's way of making kernels that the tests' quick compilation leaves out."""
 LR = 0.1
 RULES = {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjax_fair.models.convolution import DEEP, POINTS, TILE, convolve, fewer_products, patches, toom_cook
+from fedjax_fair.models.convolution import DEEP, POINTS, TILE, by_xla, convolve, fewer_products, patches, toom_cook
 
 
 def reference(x, kernel):
@@ -77,7 +77,18 @@ def products(rows, columns, channels, height, kind=jnp.float32):
     return str(jax.make_jaxpr(convolve)(x, kernel)).count("dot_general")
 
 
-@pytest.mark.skipif(jax.default_backend() != "cpu", reason="on an accelerator there is one way only")
+def test_on_an_accelerator_large_windows_are_xlas_and_the_others_patches(monkeypatch):
+    """Which is faster there was measured; the sums are the same, also where every client has its own kernel."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    for side, ways in ((5, (1, 0)), (3, (0, 1))):
+        x, kernels = draw(3, 2, 8, 6, 4), draw(3, side, side, 4, 2, seed=1)
+        program = str(jax.make_jaxpr(convolve)(x[0], kernels[0]))
+        assert (program.count("conv_general_dilated["), program.count("dot_general")) == ways
+        for one, image, kernel in zip(jax.vmap(convolve)(x, kernels), x, kernels):
+            np.testing.assert_allclose(one, reference(image, kernel), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="on an accelerator there are other ways")
 def test_fewer_products_are_for_deep_kernels_that_fill_their_tiles():
     assert products(5, 5, 32, 10) == 8
     assert products(3, 3, 32, 28) == 6
@@ -95,7 +106,7 @@ def test_whole_numbers_are_convolved_as_numbers(kind):
     x = jnp.array(np.random.default_rng(0).integers(0, 2, size=(2, 9, 6, 32)), kind)
     kernel = draw(3, 3, 32, 4)
     expected = reference(x.astype(jnp.float32), kernel)
-    for function in (convolve, fewer_products, patches):
+    for function in (convolve, fewer_products, patches, by_xla):
         np.testing.assert_allclose(function(x, kernel), expected, rtol=1e-4, atol=1e-4)
 
 

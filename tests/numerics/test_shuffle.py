@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from fedjax_fair.numerics.shuffle import MANY, shuffle_keys, shuffled
+from fedjax_fair.numerics.xla_options import of_this_xla
 
 UNLIKELY = 1e-3  # p-value below which a fixed seed would have been unlucky
 
@@ -40,7 +41,7 @@ def test_is_a_bijection_far_beyond_16_bits():
     assert np.array_equal(np.sort(permute(5, jnp.arange(n), n)), np.arange(n))
 
 
-AS_USERS = {"xla_cpu_use_fusion_emitters": True} if jax.default_backend() == "cpu" else {}
+AS_USERS = of_this_xla({"xla_cpu_use_fusion_emitters": True}) if jax.default_backend() == "cpu" else {}
 """XLA's way of making kernels that the tests' quick compilation leaves out."""
 
 

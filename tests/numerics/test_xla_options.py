@@ -10,7 +10,7 @@ from toy import KEY, close, compilations, optimized
 import fedjax_fair as ff
 from fedjax_fair.engine.programs import _start, go_on
 from fedjax_fair.engine.run import STATIC, _play, play
-from fedjax_fair.numerics.xla_options import SMALL, TINY, TINY_QUICK, compiled, once
+from fedjax_fair.numerics.xla_options import SMALL, TINY, TINY_QUICK, compiled, of_this_xla, once
 
 WRONG = {"xla_no_such_option": True}
 IMAGES = jnp.zeros((2, 16, 16, 1))
@@ -139,7 +139,9 @@ def test_rounds_of_small_models_are_tuned_in_a_run_and_in_a_sweep(everywhere, ki
     ff.run(sim, 0, 2, eval_every=2)
     ff.sweep(lambda: sim, {}, seeds=seeds, rounds=2, eval_every=2, side_by_side=side_by_side)
     assert (programs(_play) - before[0]).tolist() == [large, tiny, small]
-    assert (programs(go_on) - before[1]).tolist() == [large, quick, tiny - quick, small]
+    alike = of_this_xla(TINY_QUICK) == TINY  # then one program is counted for both
+    some = [tiny, tiny] if alike else [quick, tiny - quick]
+    assert (programs(go_on) - before[1]).tolist() == [large, *some, small]
     assert (programs(_start) - before[2]).tolist() == [0, 1]
 
 
@@ -148,7 +150,7 @@ def test_tuned_rounds_have_the_results_that_xlas_defaults_give(options):
     sim = simulation(())
     default, tuned = (
         jax.jit(play, static_argnames=STATIC),
-        jax.jit(play, static_argnames=STATIC, compiler_options=options),
+        jax.jit(play, static_argnames=STATIC, compiler_options=of_this_xla(options)),
     )
     call = {"step": sim.step, "evaluate": sim.evaluate, "deploy": sim.deploy, "evaluations": 3, "every": 5}
     (mine, (info, scores)), (theirs, (expected, their_scores)) = (
