@@ -211,12 +211,12 @@ def choices(quick: bool, out: Path) -> None:
     usual = {"data": data, "cohort": 10, "model": ff.models.mlp((200, 200)), "decay": DECAY}
     ways: dict[str, dict[str, Any]] = {
         "as here": {},
-        "all clients a round": {"cohort": 100},
-        "hidden layers of 800": {"model": ff.models.mlp((800, 800))},
+        "hidden layers of 400": {"model": ff.models.mlp((400, 400))},
         "no decay": {"decay": 1.0},
         "Dirichlet .3 in the place of shards": {"data": dealt},
+        "all clients a round": {"cohort": 100},
     }
     rules = {"FedAvg": TABLE2["FedAvg"][0], "FedMABA, alpha = .5": TABLE2["FedMABA, alpha = .5"][0]}
     some = list(ways)[:2] if quick else list(ways)
     rows = [row(f"{way}: {name}", rule, **{**usual, **ways[way]}) for way in some for name, rule in rules.items()]
-    study("fedmaba-choices", rows, quick, out, *((1, 10) if quick else (2, 300)))
+    study("fedmaba-choices", rows, quick, out, *((1, 10) if quick else (2, 200)))
