@@ -15,8 +15,8 @@ START = time.perf_counter()
 """Imported first by every opponent: set-up time includes importing its framework."""
 
 
-def arguments() -> argparse.Namespace:
-    """The command line of an opponent."""
+def arguments(more: Callable[[argparse.ArgumentParser], object] = lambda parser: None) -> argparse.Namespace:
+    """The command line of an opponent, with arguments of its own that ``more`` adds."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--workload", required=True)
     parser.add_argument("--warmup", type=int, required=True)
@@ -27,9 +27,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--data", type=Path, default=None, help="file that benchmarks.speed.prepared wrote")
-    parser.add_argument("--device", default="cpu", help="where PyTorch's loop trains; the others do not read it")
-    parser.add_argument("--tf32", action="store_true", help="PyTorch's products on a GPU in TF32, else in float32")
     parser.add_argument("--quick", action="store_true", help="the workload in its shortest form")
+    more(parser)
     return parser.parse_args()
 
 

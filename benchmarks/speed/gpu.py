@@ -44,7 +44,7 @@ class Options:
     users: tuple[str, ...] = USERS
     """Workloads of users; gru-shakespeare is left out without --data."""
     loops: tuple[str, ...] = ("mlp-fmnist-all", "pfl-cifar", *USERS)
-    """Workloads that a plain PyTorch loop trains on the same GPU, client after client."""
+    """Workloads that a PyTorch loop trains on the same GPU, client after client; torch must be installed here."""
     data: Path | None = None
     """An .npz of roles, or LEAF's folder of Shakespeare; see README.md."""
     out: Path | None = None
@@ -67,7 +67,7 @@ def peak(side: int, repeats: int = 10) -> float:
 
 
 def published_run(options: Options, precision: str, best: float) -> Iterator[dict]:
-    """pfl-cifar for 1,500 rounds, whole run and steady state, for every client_block."""
+    """pfl-cifar for ``options.rounds`` rounds, whole run and steady state, for every client_block."""
     work = workloads.WORKLOADS["pfl-cifar"]
     data = ours.federation(*workloads.make_data(work))
     for block in options.blocks:
@@ -145,37 +145,36 @@ def shared_file(name: str, options: Options) -> Iterator[tuple[workloads.Workloa
         try:
             np.savez(path, **prepared.prepare(work, options.data))
         except ValueError as error:
-            print(f"not run: {error}", flush=True)
+            print(f"{name} was not run: {error}", flush=True)
             yield work, None
         else:
             yield work, path
 
 
 def torch_loops(options: Options, precision: str, best: float) -> Iterator[dict]:
-    """PyTorch's loop, data on the device; its products are as precise as ours. Another process has its share of
-    the memory that JAX leaves, a quarter."""
+    """PyTorch's loop in a process of its own, data on the device; its products are as precise as ours. JAX reserves
+    three quarters of the GPU's memory; PyTorch has the rest."""
     script = runner.HERE / "opponents" / "torch_loop" / "run.py"
     device = "cuda" if options.platform == "gpu" else options.platform
     for name in options.loops:
         with shared_file(name, options) as (work, path):
             if path is None:
                 continue
-            each = 1 if work.even else 10  # rounds that count as one, of their mean
-            asked = {
-                **{"--workload": name, "--data": path, "--device": device, "--warmup": 2, "--call": each},
-                **{"--rounds": each * options.repeats},
-            }
+            each = 1 if work.even else work.call  # rounds that count as one, of their mean
+            asked = {"--workload": name, "--data": path, "--device": device, "--warmup": 2, "--call": each}
             words = [str(word) for pair in asked.items() for word in pair]
+            words += ["--rounds", str(each * options.repeats)]
             words += ["--tf32"] * (precision == "default") + ["--quick"] * options.quick
             found = runner.run_json([sys.executable, str(script), *words])
         if "error" in found:
             print(f"PyTorch's loop of {name} was not run: {found['error']}", flush=True)
         else:
-            yield entry(f"PyTorch loop: {name}", work, found["round_s"], best, torch=found["versions"]["torch"])
+            whole = workloads.quick(workloads.WORKLOADS[name]) if options.quick else work  # its cohort is never cut
+            yield entry(f"PyTorch loop: {name}", whole, found["round_s"], best, torch=found["versions"]["torch"])
 
 
 def main(options: Options | None = None) -> int:
-    """All four at every precision; ``options`` are the command line's unless they are given."""
+    """All parts at every precision; ``options`` are the command line's unless they are given."""
     if options is None:
         import tyro
 

@@ -1,13 +1,13 @@
 """Which form of a convolution is fastest on a GPU where every client has its own weights: rounds of whole models.
 
-As the user wrote it it is XLA's convolution, which ``vmap`` over clients turns into a grouped one; rewritten it is
-a product of patches, as the engine makes of it on a CPU; one client at a time neither is grouped.
+XLA's convolution becomes a grouped one under ``vmap`` over clients; a product of patches becomes a batched product.
+One client at a time neither does.
 """
 
 import dataclasses
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import flax.linen as nn
@@ -16,73 +16,93 @@ import jax
 import fedjax_fair as ff
 from benchmarks.speed import common, ours, workloads
 from benchmarks.speed.flax_networks import network
+from fedjax_fair.models import max_pool_2x2
+from fedjax_fair.models.convolution import by_xla, patches
 from fedjax_fair.models.flax_modules import Model
 from fedjax_fair.models.rewriting import rewritten
 
 
 @dataclasses.dataclass
 class Options:
-    """Rounds of two networks of nn.Conv, in four forms each."""
+    """Rounds of cnn-cifar, pfl-cifar and resnet-user by two convolutions; refuses to start without a GPU."""
 
     repeats: int = 5
     """Timed calls of each."""
     out: Path | None = None
     """Folder for the results."""
     quick: bool = False
-    """Small clients: to see that it runs."""
+    """Small clients, on a CPU, too: to see that it runs."""
 
 
-class Plain(nn.Module):
-    """The network of cnn-cifar, written with nn.Conv."""
+class Net(nn.Module):
+    """A workload's network, its convolutions by a given function."""
+
+    operations: tuple[tuple, ...]
+    convolve: Callable[[jax.Array, jax.Array], jax.Array]
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        for width in (32, 64):
-            x = nn.max_pool(nn.relu(nn.Conv(width, (5, 5), padding="VALID")(x)), (2, 2), (2, 2))
-        return nn.Dense(10)(nn.relu(nn.Dense(512)(x.reshape(len(x), -1))))
+        for i, (name, *settings) in enumerate(self.operations):
+            if name == "conv":
+                side, width = settings
+                shape = (side, side, x.shape[-1], width)
+                kernel = self.param(f"kernel{i}", nn.initializers.lecun_normal(), shape)
+                x = self.convolve(x, kernel) + self.param(f"bias{i}", nn.initializers.zeros, (width,))
+            elif name == "dense":
+                x = nn.Dense(settings[0])(x)
+            else:
+                plain = {"relu": nn.relu, "pool": max_pool_2x2, "flatten": lambda x: x.reshape(len(x), -1)}
+                x = plain[name](x)
+        return x
 
 
-def forms(net: Model, cohort: int) -> Iterator[tuple[str, Model, int | None]]:
-    """A name, the model in that form, and how many clients are vmapped."""
-    for what, form in (("XLA's convolution", net), ("rewritten", net._replace(apply=rewritten(net.apply)))):
-        for block in (None, 1):
-            yield f"{what}, {'one client at a time' if block else f'{cohort} clients'}", form, block
+def forms(work: workloads.Workload) -> Iterator[tuple[str, Model]]:
+    """The workload's network with XLA's convolutions, and with products of patches."""
+    if work.network:
+        net = ff.models.as_model(network(work.network, workloads.LETTERS))
+        yield "XLA's, as written", net
+        yield "rewritten, as on a CPU", net._replace(apply=rewritten(net.apply))
+    else:
+        yield "XLA's", ff.models.as_model(Net(work.model, by_xla))
+        yield "patches", ff.models.as_model(Net(work.model, patches))
 
 
 def main(options: Options | None = None) -> int:
-    """Both networks; ``options`` are the command line's unless they are given."""
+    """All networks; ``options`` are the command line's unless they are given."""
     if options is None:
         import tyro
 
         options = tyro.cli(Options)
-    out, found, rows = common.folder(options.out, jax.devices()[0].device_kind, options.quick), [], []
-    nets = {"cnn-cifar": Plain(), "resnet-user": network("resnet", workloads.LETTERS)}
-    for name, net in nets.items():
+    device = jax.devices()[0]
+    if device.platform != "gpu" and not options.quick:
+        print("JAX finds no GPU here; --quick tests the script.", file=sys.stderr)
+        return 2
+    out, found, rows = common.folder(options.out, device.device_kind, options.quick), [], []
+    for name in ("cnn-cifar", "pfl-cifar", "resnet-user"):
         work = workloads.WORKLOADS[name]
         if options.quick:
-            work = work._replace(examples=2 * work.batch, cohort=2)
+            work = work._replace(clients=4, examples=2 * work.batch, cohort=2)
         data = ours.federation(*workloads.make_data(work))
-        kinds = list(forms(ff.models.as_model(net), work.cohort))
-        if name == "cnn-cifar":
-            kinds.insert(0, (f"the stock CNN, {work.cohort} clients", ff.models.cnn(), None))
-        for what, form, block in kinds:
-            sim = ours.simulate(work, data, model=form, client_block=block)
-            state = sim.init(jax.random.key(0))
-            times = common.interleaved({0: common.rounds_of(sim, 2)}, {0: state}, options.repeats, 2)[0]
-            found.append({"workload": name, "what": what, "round_s": times})
-            rate = workloads.flop(work) / statistics.median(times)
-            rows.append([name, what, common.spread(times), f"{rate / 1e12:.3g}"])
-            print(" | ".join(rows[-1]), flush=True)
-            common.write(
-                out,
-                "gpu_convolutions",
-                f"Convolutions with weights of each client's own on one {jax.devices()[0].device_kind}",
-                "Median [lowest – highest]; full float32.",
-                [(("workload", "convolution", "round, ms", "TFLOP/s"), rows)],
-                found,
-                say=False,
-            )
+        for what, net in forms(work):
+            for block in (None, 1):
+                sim = ours.simulate(work, data, model=net, client_block=block)
+                state, each = sim.init(jax.random.key(0)), 2
+                times = common.interleaved({0: common.rounds_of(sim, each)}, {0: state}, options.repeats, each)[0]
+                together = "one client" if block else f"{work.cohort} clients"
+                rate = workloads.flop(work) / statistics.median(times)
+                found.append({"workload": name, "convolution": what, "client_block": block, "round_s": times})
+                rows.append([name, what, together, common.spread(times), f"{rate / 1e12:.3g}"])
+                print(" | ".join(rows[-1]), flush=True)
+                write(out, device.device_kind, rows, found)
     return 0
+
+
+def write(out: Path, device: str, rows: list[list[str]], found: list[dict]) -> None:
+    """The table of all that has been measured so far."""
+    title = f"Convolutions with weights of each client's own on one {device}"
+    columns = ("workload", "convolution", "at a time", "round, ms", "TFLOP/s")
+    notes = "Median [lowest – highest]; full float32."
+    common.write(out, "gpu_convolutions", title, notes, [(columns, rows)], found, say=False)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import platformdirs
 
 from fedjax_fair.checks import warn
 
@@ -14,11 +15,7 @@ Arrays = dict[str, np.ndarray]
 
 def directory() -> Path:
     """Return ``$FEDJAX_FAIR_CACHE``, or the user's cache directory of this platform."""
-    if not (named := os.environ.get("FEDJAX_FAIR_CACHE")):
-        import platformdirs  # here: who names the folder needs nothing to find it
-
-        named = platformdirs.user_cache_dir("fedjax_fair")
-    return Path(named).expanduser()
+    return Path(os.environ.get("FEDJAX_FAIR_CACHE") or platformdirs.user_cache_dir("fedjax_fair")).expanduser()
 
 
 def cached(name: str, build: Callable[[], Arrays]) -> Arrays:

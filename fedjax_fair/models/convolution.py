@@ -1,4 +1,4 @@
-"""Convolutions fast where every client has a kernel of its own: as matrix products, but for large windows on a GPU.
+"""Convolutions as matrix products, also where every client has a kernel of its own; on a GPU large windows by XLA.
 
 Under ``vmap`` over clients with weights of their own, ``lax.conv`` becomes a grouped convolution, which is some
 twenty times slower on a CPU; a matrix product becomes a batched matrix product.
@@ -29,16 +29,17 @@ NARROW = 64
 8 channels it took .55 of the time with both gradients, with 16 channels .85, with 32 as long."""
 
 LARGE = 25
-"""Pixels of a window from which an accelerator takes XLA's convolution: on an H100 a round of the stock CNN, whose
-windows of 5 x 5 have 25 times the entries of the image, takes .72 of the time that it takes by :func:`patches`."""
+"""Pixels of a window from which a GPU takes XLA's convolution. On an H100 a network of nn.Conv and nn.max_pool with
+windows of 5 x 5, whose patches have 25 times the image's entries, took .72 of the time of the stock CNN by
+:func:`patches`."""
 
 
 def convolve(x: Array, kernel: Array) -> Array:
     """``y[b, h, w, f] = sum_ijc x[b, h + i, w + j, c] kernel[i, j, c, f]``, stride 1, without padding.
 
     On a CPU, kernels of 2 to 5 rows on many channels go the way of :func:`fewer_products`, those with few entries
-    and few outputs that of :func:`by_rows`, all others that of :func:`patches`; on an accelerator large windows go
-    that of XLA's own convolution, all others that of :func:`patches`.
+    and few outputs that of :func:`by_rows`, all others that of :func:`patches`. On a GPU windows of 25 pixels and
+    more go the way of :func:`by_xla`; there and on a TPU all others go that of :func:`patches`.
 
     Args:
       x: [B, H, W, C].
@@ -52,8 +53,8 @@ def convolve(x: Array, kernel: Array) -> Array:
     """
     fits(x, kernel)
     rows, columns, channels, features = kernel.shape
-    if jax.default_backend() != "cpu":
-        return by_xla(x, kernel) if rows * columns >= LARGE else patches(x, kernel)
+    if (backend := jax.default_backend()) != "cpu":
+        return by_xla(x, kernel) if backend == "gpu" and rows * columns >= LARGE else patches(x, kernel)
     height = x.shape[1] - rows + 1
     made = (rows + TILE - 1) * -(-height // TILE)  # rows of products, instead of rows * height
     pays = rows <= MOST_ROWS and columns * channels >= DEEP and 5 * made <= 4 * rows * height

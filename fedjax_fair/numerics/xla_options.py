@@ -13,7 +13,7 @@ ONCE = {"xla_backend_optimization_level": 1}
 """For a program that runs once, such as the first draw of a model's parameters: compiled in a sixth to a quarter of
 the time that its operations take one by one."""
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-"""For the first draw of any model: compiled in two fifths of the time that :data:`ONCE` takes."""
+"""For the first draw of any model: under JAX 0.10 compiled in two fifths of the time that :data:`ONCE` takes."""
 SMALL = {"xla_backend_optimization_level": 2, "xla_cpu_enable_concurrency_optimized_scheduler": False}
 """For a small model's rounds: up to a tenth faster than with XLA's own level (3) and an order of operations that is
 made to overlap, of which there is little."""
@@ -22,8 +22,8 @@ TINY = {"xla_backend_optimization_level": 2, "xla_cpu_scheduler_type": 1}
 ahead. On two cores rounds of softmax regressions of 20 to 200 features and 10 classes take .91 to 1.0 of the time;
 those of 784 features or of a hidden layer of 64 would take 1.07 to 1.2, for there a second core reads ahead."""
 TINY_QUICK = TINY | {"xla_cpu_use_fusion_emitters": False}
-"""Compiled in .6 of the time: for several side by side, which are as fast, and for a comparison's references. A
-long run alone would be slower, by up to a third where its rounds are short and the machine is busy."""
+"""Under JAX 0.10 compiled in .6 of the time: for several side by side, which are as fast, and for a comparison's
+references. A long run alone would be slower, by up to a third where rounds are short and the machine is busy."""
 PASSING = frozenset(["xla_cpu_use_fusion_emitters"])
 """Options that not every version has: jaxlib 0.11 refuses every program that names this one."""
 
@@ -46,7 +46,7 @@ class Compiled:
 
     @functools.cached_property
     def tuned(self) -> list[tuple[Choice, Any]]:
-        """By every choice."""
+        """By every choice, with those of its options that this XLA has; made when first asked for: that is tried."""
         found = []
         for options, when in self.choices:
             there = of_this_xla(options)
@@ -78,16 +78,18 @@ def compiled(function: Callable, choices: Sequence[Choice], **settings: Any) -> 
 
 
 def of_this_xla(options: dict[str, Any]) -> dict[str, Any]:
-    """Those that it has, where versions differ."""
+    """The options, without those of :data:`PASSING` that this XLA refuses."""
     return {name: value for name, value in options.items() if name not in PASSING or has(name, value)}
 
 
 @functools.cache
 def has(name: str, value: Any) -> bool:
-    """Whether this XLA has an option."""
+    """Whether this XLA has an option; another error than that it has not is raised."""
     try:
         jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
-    except jax.errors.JaxRuntimeError:
+    except jax.errors.JaxRuntimeError as error:
+        if "No such compile option" not in str(error):
+            raise
         return False
     return True
 

@@ -77,15 +77,19 @@ def products(rows, columns, channels, height, kind=jnp.float32):
     return str(jax.make_jaxpr(convolve)(x, kernel)).count("dot_general")
 
 
-def test_on_an_accelerator_large_windows_are_xlas_and_the_others_patches(monkeypatch):
-    """Which is faster there was measured; the sums are the same, also where every client has its own kernel."""
+def test_on_a_gpu_large_windows_are_xlas_and_the_others_patches(monkeypatch):
+    """With the same sums and gradients, also where every client has its own kernel."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     for side, ways in ((5, (1, 0)), (3, (0, 1))):
         x, kernels = draw(3, 2, 8, 6, 4), draw(3, side, side, 4, 2, seed=1)
         program = str(jax.make_jaxpr(convolve)(x[0], kernels[0]))
         assert (program.count("conv_general_dilated["), program.count("dot_general")) == ways
-        for one, image, kernel in zip(jax.vmap(convolve)(x, kernels), x, kernels):
-            np.testing.assert_allclose(one, reference(image, kernel), rtol=1e-4, atol=1e-4)
+        towards = jnp.ones_like(jax.vmap(convolve)(x, kernels))
+        each = jax.vmap(functools.partial(with_gradients, convolve))(x, kernels, towards)
+        for k in range(3):
+            alone = with_gradients(reference, x[k], kernels[k], towards[k])
+            for ours, theirs in zip(each, alone):
+                np.testing.assert_allclose(ours[k], theirs, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="on an accelerator there are other ways")

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedjax_fair.numerics import by_numpy
 from fedjax_fair.numerics.by_numpy import by_jax, evaluate
 
 pytestmark = pytest.mark.usefixtures("quick_to_compile")
@@ -53,3 +54,14 @@ def test_a_program_by_numpy_is_the_program_by_jax(module, x):
     half = getattr(module, "dtype", None) == jnp.bfloat16
     for ours, theirs in zip(evaluate(program, *inputs), by_jax(program, *inputs)):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=3e-2 if half else 1e-5)
+
+
+def test_settings_that_a_later_jax_may_have_are_left_to_it(monkeypatch):
+    """As ``num_consts``, which 0.11 took from ``scan``."""
+    known = by_numpy._scan
+    monkeypatch.setattr(
+        by_numpy, "_scan", lambda values, **settings: known(values, jaxpr=0, length=2, reverse=False)
+    )
+    program = jax.make_jaxpr(lambda x: jax.lax.scan(lambda c, row: (c + row, c), 0.0, x))(jnp.arange(3.0))
+    for ours, theirs in zip(evaluate(program, np.arange(3.0)), by_jax(program, np.arange(3.0))):
+        np.testing.assert_allclose(ours, theirs)

@@ -41,10 +41,17 @@ def test_options_reach_the_compiler_where_they_are_wanted(everywhere):
 
 def test_an_option_that_xla_took_away_is_left_out_and_the_others_are_not(monkeypatch, everywhere):
     """jaxlib 0.11 refuses ``xla_cpu_use_fusion_emitters``, which 0.10 takes."""
-    monkeypatch.setattr("fedjax_fair.numerics.xla_options.PASSING", frozenset(WRONG))
+    monkeypatch.setattr("fedjax_fair.numerics.xla_options.PASSING", frozenset(WRONG | SMALL))
+    assert of_this_xla(WRONG | SMALL) == SMALL
     assert compiled(lambda x: 2 * x, [(WRONG, lambda x: True)])(3) == 6
     with pytest.raises(jax.errors.JaxRuntimeError, match="xla_never_there"):
         compiled(lambda x: 2 * x, [(WRONG | {"xla_never_there": True}, lambda x: True)])(3)
+
+
+def test_an_option_with_a_value_that_it_cannot_have_is_no_missing_option(monkeypatch):
+    monkeypatch.setattr("fedjax_fair.numerics.xla_options.PASSING", frozenset(SMALL))
+    with pytest.raises(jax.errors.JaxRuntimeError):
+        of_this_xla({"xla_backend_optimization_level": "nonsense"})
 
 
 def test_of_several_choices_the_first_that_is_meant_is_taken(everywhere):

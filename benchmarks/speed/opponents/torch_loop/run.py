@@ -2,6 +2,7 @@
 
 from benchmarks.speed import contract  # isort: skip  (the clock starts here)
 
+import argparse
 from collections.abc import Callable
 
 import numpy as np
@@ -43,9 +44,15 @@ def fedmaba(clients: int, alpha: float = 0.5, eta: float = 0.5, rho: float = 1.0
     return weigh
 
 
+def on_a_gpu(parser: argparse.ArgumentParser) -> None:
+    """The two arguments that only this loop has."""
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--tf32", action="store_true", help="products on a GPU in TF32, else in float32")
+
+
 def main() -> None:
     """Data in memory as tensors; batches by indexing with a fresh permutation per epoch, no DataLoader."""
-    args = contract.arguments()
+    args = contract.arguments(on_a_gpu)
     work = WORKLOADS[args.workload]
     work = quick(work) if args.quick else work
     torch.set_num_threads(args.threads)
