@@ -45,16 +45,16 @@ def path_of(place: Path, row: Row, seed: int) -> Path:
 
 def train(row: Row, seed: int, place: Path, asked: Mapping[str, int], progress: bool | None = None) -> ff.History:
     """Train one row from one seed, and keep its evaluations."""
-    path, commit = path_of(place, row, seed), about("")["commit"]
+    path, made = path_of(place, row, seed), {name: about("")[name] for name in ("commit", "device")}
     folder, (rounds, eval_every) = path.with_suffix(""), (asked["rounds"], asked["eval_every"])
     _, history = ff.run(row.build(seed), seed, rounds, eval_every=eval_every, checkpoint=folder, progress=progress)
-    kept = save_evaluations(path, history, {**asked, "commit": commit})
+    kept = save_evaluations(path, history, {**asked, **made})
     shutil.rmtree(folder)
     return kept
 
 
 def save_evaluations(path: Path, history: ff.History, asked: Mapping[str, Any]) -> ff.History:
-    """Write what a run was asked for, the commit that was, and its evaluations; return it with nothing else."""
+    """Write what a run was asked for, by what it was made, and its evaluations; return it with nothing else."""
     arrays = {f"{split}/{f}": a for split, scores in history.scores.items() for f, a in scores._asdict().items()}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, about=np.array(json.dumps(asked)), rounds=history.rounds, **arrays)

@@ -34,7 +34,7 @@ STUDIES = {
     ),
     "fedmaba-fig1": Study("fedmaba.fig1", "FedMABA, Figure 1: fairness over rounds", "1.5 h", "fashion_mnist"),
     "fedmaba-fig2": Study("fedmaba.fig2", "FedMABA, Figure 2: eta_b and alpha", "2 h", "fashion_mnist"),
-    "fedmaba-choices": Study("fedmaba.choices", "FedMABA: what the paper leaves open", "30 min", "cifar10"),
+    "fedmaba-choices": Study("fedmaba.choices", "FedMABA, CIFAR-10: other settings", "45 min", "cifar10"),
     "fmnist3": Study(
         "fmnist3.run", "three clients of one class: AFL, q-FFL, FedFV, PG-FFL", "20 min", "fashion_mnist"
     ),

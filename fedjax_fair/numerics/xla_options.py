@@ -46,7 +46,7 @@ class Compiled:
 
     @functools.cached_property
     def tuned(self) -> list[tuple[Choice, Any]]:
-        """By every choice, with those of its options that this XLA has; made when first asked for: that is tried."""
+        """By every choice, with those of its options that this XLA has, which is tried: so made when asked for."""
         found = []
         for options, when in self.choices:
             there = of_this_xla(options)
