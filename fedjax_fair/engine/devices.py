@@ -8,7 +8,7 @@ models and rule are the same on all. A cohort that the devices do not divide is 
 counts once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import jax
@@ -88,8 +88,35 @@ def everywhere(function: Callable[..., Any], mesh: Mesh | None) -> Callable[...,
     if mesh is None:
         return function
     alike = PartitionSpec()
-    # A loop's carry begins the same on all devices and ends device by device: no user's trainer can declare that.
-    return jax.shard_map(function, mesh=mesh, in_specs=alike, out_specs=alike, check_vma=False)
+
+    def on_all(*args: Any) -> Any:
+        given, without = _filled(args)
+        made: list[Any] = []
+
+        def on_one(*leaves: Array) -> list[Array]:
+            found, made[:] = _filled(function(*_refilled(leaves, *without)))
+            return found
+
+        # A loop's carry begins the same on all devices and ends device by device: no trainer can declare that.
+        split = jax.shard_map(on_one, mesh=mesh, in_specs=alike, out_specs=alike, check_vma=False)
+        return _refilled(split(*given), *made)
+
+    return on_all
+
+
+def _filled(tree: Any) -> tuple[list[Any], tuple[Any, list[Any]]]:
+    """The arrays that have entries, and what :func:`_refilled` needs. jaxlib 0.11 crashes where a manual region
+    takes or returns one without, such as the kernel of a layer without outputs."""
+    leaves, structure = jax.tree.flatten(tree)
+    shapes = [None if jnp.size(leaf) else jax.typeof(leaf) for leaf in leaves]
+    return [leaf for leaf in leaves if jnp.size(leaf)], (structure, shapes)
+
+
+def _refilled(leaves: Iterable[Any], structure: Any, shapes: Sequence[Any]) -> Any:
+    """The tree again, its arrays without entries made anew."""
+    full = iter(leaves)
+    whole = [next(full) if shape is None else jnp.zeros(shape.shape, shape.dtype) for shape in shapes]
+    return jax.tree.unflatten(structure, whole)
 
 
 def replicate(tree: Any, mesh: Mesh | None) -> Any:
