@@ -160,7 +160,7 @@ def torch_loops(options: Options, precision: str, best: float) -> Iterator[dict]
         with shared_file(name, options) as (work, path):
             if path is None:
                 continue
-            each = 1 if work.even else work.call  # rounds that count as one, of their mean
+            each = 1 if work.even else min(work.call, 20)  # rounds that count as one, of their mean
             asked = {"--workload": name, "--data": path, "--device": device, "--warmup": 2, "--call": each}
             words = [str(word) for pair in asked.items() for word in pair]
             words += ["--rounds", str(each * options.repeats)]
