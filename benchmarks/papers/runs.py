@@ -55,7 +55,8 @@ def train(row: Row, seed: int, place: Path, asked: Mapping[str, int], progress: 
 
 def save_evaluations(path: Path, history: ff.History, asked: Mapping[str, Any]) -> ff.History:
     """Write what a run was asked for, by what it was made, and its evaluations; return it with nothing else."""
-    arrays = {f"{split}/{f}": a for split, scores in history.scores.items() for f, a in scores._asdict().items()}
+    fields = ("accuracy", "loss")
+    arrays = {f"{split}/{f}": getattr(scores, f) for split, scores in history.scores.items() for f in fields}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, about=np.array(json.dumps(asked)), rounds=history.rounds, **arrays)
     write_atomically(path, buffer.getvalue())

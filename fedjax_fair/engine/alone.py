@@ -196,7 +196,7 @@ def _random_like(leaves: Sequence[Any]) -> list[np.ndarray]:
     stock = np.random.default_rng(0).normal(size=PERIOD).astype(np.float32)
     drawn, at = [], 0
     for leaf in leaves:
-        fan_in = max(1, leaf.size // leaf.shape[-1]) if len(leaf.shape) > 1 else 4
+        fan_in = max(1, leaf.size // max(1, leaf.shape[-1])) if len(leaf.shape) > 1 else 4
         drawn.append((np.resize(np.roll(stock, at), leaf.shape) / np.sqrt(fan_in)).astype(leaf.dtype))
         at -= leaf.size
     return drawn

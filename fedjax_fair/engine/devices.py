@@ -8,8 +8,8 @@ models and rule are the same on all. A cohort that the devices do not divide is 
 counts once.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -87,36 +87,54 @@ def everywhere(function: Callable[..., Any], mesh: Mesh | None) -> Callable[...,
     """
     if mesh is None:
         return function
-    alike = PartitionSpec()
-
-    def on_all(*args: Any) -> Any:
-        given, without = _filled(args)
-        made: list[Any] = []
-
-        def on_one(*leaves: Array) -> list[Array]:
-            found, made[:] = _filled(function(*_refilled(leaves, *without)))
-            return found
-
-        # A loop's carry begins the same on all devices and ends device by device: no trainer can declare that.
-        split = jax.shard_map(on_one, mesh=mesh, in_specs=alike, out_specs=alike, check_vma=False)
-        return _refilled(split(*given), *made)
-
-    return on_all
+    return lambda *args: _by_hand(lambda alike, _: function(*alike), mesh, args)
 
 
-def _filled(tree: Any) -> tuple[list[Any], tuple[Any, list[Any]]]:
+def on_shares(function: Callable[[Any, Any], Any], mesh: Mesh, alike: Any, items: Any) -> Any:
+    """``function(alike, items)``, arrays [S, ...] of arrays [S, ...], of which each device does its share alone."""
+    return _by_hand(function, mesh, alike, items, shares=mesh.size)
+
+
+def _by_hand(function: Callable[[Any, Any], Any], mesh: Mesh, alike: Any, items: Any = (), shares: int = 1) -> Any:
+    """A manual region; with more than one share of ``items`` each device makes its share of the results."""
+    same, own = PartitionSpec(), PartitionSpec(CLIENTS)
+    (given, without), (parts, without_parts) = _filled(alike), _filled(items)
+    made: list[Without] = []
+
+    def on_one(given: list[Array], parts: list[Array]) -> list[Array]:
+        mine = function(_refilled(given, without), _refilled(parts, without_parts, lambda size: size // shares))
+        found, rest = _filled(mine)
+        made.append(rest)
+        return found
+
+    # A loop's carry begins the same on all devices and ends device by device: no trainer can declare that.
+    split = jax.shard_map(
+        on_one, mesh=mesh, in_specs=(same, own), out_specs=own if shares > 1 else same, check_vma=False
+    )
+    return _refilled(split(given, parts), made[-1], lambda size: size * shares)
+
+
+class Without(NamedTuple):
+    """A tree but for its arrays that have entries."""
+
+    structure: Any
+    shapes: list[Any]
+    """Those of its arrays without entries, None for the others."""
+
+
+def _filled(tree: Any) -> tuple[list[Any], Without]:
     """The arrays that have entries, and what :func:`_refilled` needs. jaxlib 0.11 crashes where a manual region
     takes or returns one without, such as the kernel of a layer without outputs."""
     leaves, structure = jax.tree.flatten(tree)
     shapes = [None if jnp.size(leaf) else jax.typeof(leaf) for leaf in leaves]
-    return [leaf for leaf in leaves if jnp.size(leaf)], (structure, shapes)
+    return [leaf for leaf in leaves if jnp.size(leaf)], Without(structure, shapes)
 
 
-def _refilled(leaves: Iterable[Any], structure: Any, shapes: Sequence[Any]) -> Any:
-    """The tree again, its arrays without entries made anew."""
+def _refilled(leaves: Iterable[Any], rest: Without, first: Callable[[int], int] = lambda size: size) -> Any:
+    """The tree again, its arrays without entries made anew, with another ``first`` dimension."""
     full = iter(leaves)
-    whole = [next(full) if shape is None else jnp.zeros(shape.shape, shape.dtype) for shape in shapes]
-    return jax.tree.unflatten(structure, whole)
+    empty = [s if s is None else jnp.zeros((first(s.shape[0]), *s.shape[1:]), s.dtype) for s in rest.shapes]
+    return jax.tree.unflatten(rest.structure, [next(full) if leaf is None else leaf for leaf in empty])
 
 
 def replicate(tree: Any, mesh: Mesh | None) -> Any:

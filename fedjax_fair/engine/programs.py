@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedjax_fair.checks import check_count
-from fedjax_fair.engine.devices import CLIENTS, part
+from fedjax_fair.engine.devices import on_shares, part
 from fedjax_fair.engine.digests import digest_of
 from fedjax_fair.engine.grid import Point, label
 from fedjax_fair.engine.keys import picked
@@ -211,9 +211,7 @@ def _each(one: Callable, width: int | None, mesh: Mesh | None, shared: Any, *sta
 
     if mesh is None:
         return some(shared, stacked)
-    everybodys, its_own = PartitionSpec(), PartitionSpec(CLIENTS)  # the mesh's one axis carries runs here
-    split = jax.shard_map(some, mesh=mesh, in_specs=(everybodys, its_own), out_specs=its_own, check_vma=False)
-    return split(shared, stacked)
+    return on_shares(some, mesh, shared, stacked)  # the mesh's one axis carries runs here
 
 
 def _width(side_by_side: int | str | None, sim: Simulation, runs: int) -> int | None:

@@ -29,9 +29,9 @@ NARROW = 64
 8 channels it took .55 of the time with both gradients, with 16 channels .85, with 32 as long."""
 
 LARGE = 25
-"""Pixels of a window from which a GPU takes XLA's convolution. On an H100 a network of nn.Conv and nn.max_pool with
-windows of 5 x 5, whose patches have 25 times the image's entries, took .72 of the time of the stock CNN by
-:func:`patches`."""
+"""Pixels of a window from which a GPU takes XLA's convolution for products in full float32. On an H100 a network of
+nn.Conv and nn.max_pool with windows of 5 x 5, whose patches have 25 times the image's entries, took .72 of the time
+of the stock CNN by :func:`patches`. In TF32 the latter took .75 of the time of the same network by XLA's."""
 
 
 def convolve(x: Array, kernel: Array) -> Array:
@@ -39,7 +39,8 @@ def convolve(x: Array, kernel: Array) -> Array:
 
     On a CPU, kernels of 2 to 5 rows on many channels go the way of :func:`fewer_products`, those with few entries
     and few outputs that of :func:`by_rows`, all others that of :func:`patches`. On a GPU windows of 25 pixels and
-    more go the way of :func:`by_xla`; there and on a TPU all others go that of :func:`patches`.
+    more go the way of :func:`by_xla` where products are in full float32; there and on a TPU all others go that of
+    :func:`patches`.
 
     Args:
       x: [B, H, W, C].
@@ -54,7 +55,8 @@ def convolve(x: Array, kernel: Array) -> Array:
     fits(x, kernel)
     rows, columns, channels, features = kernel.shape
     if (backend := jax.default_backend()) != "cpu":
-        return by_xla(x, kernel) if backend == "gpu" and rows * columns >= LARGE else patches(x, kernel)
+        in_full = getattr(jax.config, "jax_default_matmul_precision") == "highest"  # noqa: B009
+        return by_xla(x, kernel) if backend == "gpu" and in_full and rows * columns >= LARGE else patches(x, kernel)
     height = x.shape[1] - rows + 1
     made = (rows + TILE - 1) * -(-height // TILE)  # rows of products, instead of rows * height
     pays = rows <= MOST_ROWS and columns * channels >= DEEP and 5 * made <= 4 * rows * height

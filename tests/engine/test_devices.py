@@ -21,6 +21,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fedjax_fair as ff
 from fedjax_fair.engine.checkpoint import CheckpointError
+from fedjax_fair.engine.devices import CLIENTS, everywhere, on_shares
 
 RULES = ("fedmaba", "fedmgda_plus")
 """One that reads losses, and one that reads all updates."""
@@ -356,6 +357,25 @@ def test_a_mesh_of_one_device_is_no_different():
     one, other = (played(logistic("fedmaba", 5, devices), 3) for devices in (1, mesh))
     assert_array_equal(one["ids"], other["ids"])
     assert_allclose(one["params"], other["params"], rtol=1e-6)
+
+
+def test_arrays_without_entries_pass_by_the_devices():
+    """On which jaxlib 0.11 crashes; found anew in what is given and in what is made, with their shapes."""
+    mesh = Mesh(np.array(jax.devices()[:1]), (CLIENTS,))
+    given = {"nothing": jnp.zeros((0, 3)), "some": jnp.arange(2.0)}
+    runs = {"nothing": jnp.zeros((4, 0), jnp.int32), "some": jnp.arange(4.0)}
+
+    def function(given, runs):
+        assert (given["nothing"].shape, runs["nothing"].shape) == ((0, 3), (4, 0))
+        return {"nothing": jnp.tile(runs["nothing"], 3), "sum": runs["some"] + given["some"].sum()}
+
+    for way in (
+        everywhere(function, mesh),
+        lambda *trees: on_shares(function, mesh, *trees),
+    ):
+        (region,) = [step for step in jax.make_jaxpr(way)(given, runs).eqns if step.primitive.name == "shard_map"]
+        assert all(var.aval.size for var in (*region.invars, *region.outvars))
+        jax.tree.map(assert_array_equal, way(given, runs), function(given, runs))
 
 
 @pytest.mark.parametrize(

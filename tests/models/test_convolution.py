@@ -78,14 +78,15 @@ def products(rows, columns, channels, height, kind=jnp.float32):
 
 
 def test_on_a_gpu_large_windows_are_xlas_and_the_others_patches(monkeypatch):
-    """With the same sums and gradients, also where every client has its own kernel."""
+    """Patches in TF32, too; with the same sums and gradients, also where every client has its own kernel."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    for side, ways in ((5, (1, 0)), (3, (0, 1))):
+    for side, precision, ways in ((5, "highest", (1, 0)), (5, "default", (0, 1)), (3, "highest", (0, 1))):
         x, kernels = draw(3, 2, 8, 6, 4), draw(3, side, side, 4, 2, seed=1)
-        program = str(jax.make_jaxpr(convolve)(x[0], kernels[0]))
-        assert (program.count("conv_general_dilated["), program.count("dot_general")) == ways
-        towards = jnp.ones_like(jax.vmap(convolve)(x, kernels))
-        each = jax.vmap(functools.partial(with_gradients, convolve))(x, kernels, towards)
+        with jax.default_matmul_precision(precision):
+            program = str(jax.make_jaxpr(convolve)(x[0], kernels[0]))
+            assert (program.count("conv_general_dilated["), program.count("dot_general")) == ways
+            towards = jnp.ones_like(jax.vmap(convolve)(x, kernels))
+            each = jax.vmap(functools.partial(with_gradients, convolve))(x, kernels, towards)
         for k in range(3):
             alone = with_gradients(reference, x[k], kernels[k], towards[k])
             for ours, theirs in zip(each, alone):

@@ -1,5 +1,7 @@
 """The small solvers against independent oracles: root finding, linear programming, SciPy's optimisers."""
 
+from unittest import mock
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +23,14 @@ masks = hnp.arrays(bool, M).filter(np.any)
 project_simplex = jax.jit(solvers.project_simplex)
 project_box_simplex = jax.jit(solvers.project_box_simplex)
 project_kl_ball = jax.jit(solvers.project_kl_ball)
+
+
+@jax.jit
+def project_kl_ball_as_on_a_gpu(*args):
+    with mock.patch.object(jax, "default_backend", return_value="gpu"):
+        return solvers.project_kl_ball(*args)
+
+
 qp_simplex = jax.jit(simplex_qp.qp_simplex)
 
 
@@ -373,11 +383,12 @@ def kl_to_uniform(p):
     return (p * np.log(np.maximum(p, 1e-300) * p.size)).sum()
 
 
+@pytest.mark.parametrize("project", [project_kl_ball, project_kl_ball_as_on_a_gpu], ids=["halved", "cut"])
 @quick
-@given(vectors, masks, st.floats(0, 2, width=32))
-def test_project_kl_ball(log_q, where, rho):
+@given(log_q=vectors, where=masks, rho=st.floats(0, 2, width=32))
+def test_project_kl_ball(project, log_q, where, rho):
     """On the ray q^s, on the ball where q is outside it, and q itself where it is inside."""
-    log_p = np.asarray(project_kl_ball(jnp.where(where, log_q, jnp.nan), rho, where))[where]
+    log_p = np.asarray(project(jnp.where(where, log_q, jnp.nan), rho, where))[where]
     q = np.exp(log_q[where] - log_q[where].max())
     q /= q.sum()
     p = np.exp(log_p)
@@ -407,10 +418,11 @@ def test_without_any_root_the_smallest_temper_is_taken():
     assert_allclose(np.exp(log_p), solvers.softmax(0.25 * log_q, ALL), rtol=1e-9)
 
 
+@pytest.mark.parametrize("project", [project_kl_ball, project_kl_ball_as_on_a_gpu], ids=["halved", "cut"])
 @pytest.mark.parametrize("scale", [1e4, 1e16, 3e38])
-def test_project_kl_ball_of_huge_float32(scale):
+def test_project_kl_ball_of_huge_float32(project, scale):
     log_q = (scale * np.random.default_rng(0).uniform(0, 1, 50)).astype(np.float32)
-    log_p = project_kl_ball(log_q, 1.0, jnp.ones(50, bool))
+    log_p = project(log_q, 1.0, jnp.ones(50, bool))
     assert log_p.dtype == jnp.float32
     assert np.isfinite(log_p).all()
     assert_allclose(kl_to_uniform(np.exp(np.asarray(log_p, np.float64))), 1, atol=1e-4)
