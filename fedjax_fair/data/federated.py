@@ -26,6 +26,7 @@ from fedjax_fair.data.store import (
     examples_of,
     to_store,
 )
+from fedjax_fair.numerics.table_rows import rows_of
 
 __all__ = ["FederatedData", "Names", "Normalizer", "Split"]
 
@@ -87,8 +88,8 @@ class FederatedData(NamedTuple):
         if isinstance(self.x, HostStore | Handed):
             x = (self.x if isinstance(self.x, HostStore) else self.x.store).take(jnp.asarray(rows))
         else:
-            x = jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip"), self.x)
-        y = jnp.take(self.y, rows, axis=0, mode="clip")
+            x = jax.tree.map(lambda leaf: rows_of(leaf, rows), self.x)
+        y = rows_of(self.y, rows)
         return (x if self.normalizer is None else normalize(x, self.normalizer)), y
 
     def places(self, ids: Array) -> Array:

@@ -1,0 +1,40 @@
+"""Rows of a large table, read by one core of a CPU.
+
+XLA shares a kernel out over a CPU's cores by the bytes that it reads, and of a gather it counts the whole table.
+For two rows of a table of half a megabyte it calls a second core, in every local step. A core that is called so
+often never sleeps; it spins, and slows the first one down. Rows that are written into an array in two halves are no
+such kernel.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+MUCH = 2**19
+"""Bytes that a kernel reads from which XLA shares it out over two cores."""
+LITTLE = 2**16
+"""Bytes of rows up to which one core reads them: with 157 KB an MLP's rounds took 1.07 of the time so."""
+
+
+def rows_of(table: Array, rows: Array) -> Array:
+    """``table[rows]``, [B, ...] of a table [E, ...]; rows beyond it are clamped to it.
+
+    On two cores of a Xeon a step of a softmax regression on 50 rows of 60 entries took .5 to .8 of the time so,
+    and a quarter to a half of the CPU time.
+    """
+    if not _is_little_of_much(table, rows):
+        return jnp.take(table, rows, axis=0, mode="clip")
+    half = rows.size // 2
+    nought = jax.lax.optimization_barrier(jnp.zeros((), jnp.int32))  # known, XLA would join the halves again
+    found = jnp.zeros((rows.size, *table.shape[1:]), table.dtype)
+    for at, some in ((nought, rows[:half]), (nought + half, rows[half:])):
+        part = jnp.take(table, some, axis=0, mode="clip")
+        found = jax.lax.dynamic_update_slice_in_dim(found, part, at, axis=0)
+    return found
+
+
+def _is_little_of_much(table: Array, rows: Array) -> bool:
+    if jax.default_backend() != "cpu" or rows.ndim != 1 or rows.size < 2:
+        return False
+    whole = table.size * table.dtype.itemsize
+    return whole >= MUCH and whole // table.shape[0] * rows.size <= LITTLE
