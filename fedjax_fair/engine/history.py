@@ -152,7 +152,8 @@ class History(NamedTuple):
         names = [*means["loss"]]
         size = [int(counts[np.array(self.groups) == name].sum()) for name in names]
         made = pandas.DataFrame({"group": names, "clients": size, **{m: [*of.values()] for m, of in means.items()}})
-        order = np.argsort(made.iloc[:, 2] * (1 if self.metric.higher_is_better else -1), kind="stable")
+        first = made.iloc[:, 2].to_numpy()  # pandas 2 sorts NaN apart
+        order = np.argsort(first if self.metric.higher_is_better else -first, kind="stable")
         return made.iloc[order].reset_index(drop=True)
 
 
