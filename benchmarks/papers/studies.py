@@ -33,6 +33,9 @@ STUDIES = {
         "fedmaba.table3_cifar100", "FedMABA, Table III", "3 to 6 h (one seed; 3 on a GPU)", "cifar100"
     ),
     "fedmaba-fig1": Study("fedmaba.fig1", "FedMABA, Figure 1: fairness over rounds", "1.5 h", "fashion_mnist"),
+    "fedmaba-fig1-cifar10": Study(
+        "fedmaba.fig1_cifar10", "FedMABA, Figure 1, right", "with table 2, or 1 to 3 h", "cifar10"
+    ),
     "fedmaba-fig2": Study("fedmaba.fig2", "FedMABA, Figure 2: eta_b and alpha", "2 h", "fashion_mnist"),
     "fedmaba-choices": Study("fedmaba.choices", "FedMABA, CIFAR-10: other settings", "45 min", "cifar10"),
     "fmnist3": Study(
