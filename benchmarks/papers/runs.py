@@ -60,7 +60,7 @@ def save_evaluations(path: Path, history: ff.History, asked: Mapping[str, Any]) 
     buffer = io.BytesIO()
     np.savez_compressed(buffer, about=np.array(json.dumps(asked)), rounds=history.rounds, **arrays)
     write_atomically(path, buffer.getvalue())
-    return _scored(history.rounds, dict(history.scores))
+    return _scored(history.rounds, {split: Evaluation(*scores[:2]) for split, scores in history.scores.items()})
 
 
 def load_evaluations(path: Path, asked: Mapping[str, Any]) -> ff.History | None:

@@ -19,18 +19,30 @@ LITTLE = 2**16
 def rows_of(table: Array, rows: Array) -> Array:
     """``table[rows]``, [B, ...] of a table [E, ...]; rows beyond it are clamped to it.
 
-    On two cores of a Xeon a step of a softmax regression on 50 rows of 60 entries took .5 to .8 of the time so,
-    and a quarter to a half of the CPU time.
+    On two cores of a Xeon a round of a softmax regression whose clients train one after another took .7 to .85 of
+    the time so, and half of the CPU time. Where clients train side by side it would take 1.05 to 1.2.
     """
-    if not _is_little_of_much(table, rows):
-        return jnp.take(table, rows, axis=0, mode="clip")
+    return _in_halves(table, rows) if _is_little_of_much(table, rows) else _read(table, rows)
+
+
+def _read(table: Array, rows: Array) -> Array:
+    return jnp.take(table, rows, axis=0, mode="clip")
+
+
+@jax.custom_batching.custom_vmap
+def _in_halves(table: Array, rows: Array) -> Array:
     half = rows.size // 2
     nought = jax.lax.optimization_barrier(jnp.zeros((), jnp.int32))  # known, XLA would join the halves again
     found = jnp.zeros((rows.size, *table.shape[1:]), table.dtype)
     for at, some in ((nought, rows[:half]), (nought + half, rows[half:])):
-        part = jnp.take(table, some, axis=0, mode="clip")
-        found = jax.lax.dynamic_update_slice_in_dim(found, part, at, axis=0)
+        found = jax.lax.dynamic_update_slice_in_dim(found, _read(table, some), at, axis=0)
     return found
+
+
+@_in_halves.def_vmap
+def _side_by_side(size: int, are_mapped: list[bool], table: Array, rows: Array) -> tuple[Array, bool]:
+    """Many clients' or runs' rows are work for all cores."""
+    return jax.vmap(_read, [0 if mapped else None for mapped in are_mapped])(table, rows), True
 
 
 def _is_little_of_much(table: Array, rows: Array) -> bool:

@@ -337,6 +337,7 @@ try:
     t.swept(2, 2)
 except ValueError as error:
     print(error)
+print(*t.without_entries(2))
 """
 
 
@@ -346,10 +347,24 @@ def test_updates_travel_only_where_a_rule_reads_them_all():
     done = subprocess.run(
         [sys.executable, "-c", text], env=environment(), check=True, capture_output=True, text=True
     )
-    fedavg, fedmgda_plus, both = done.stdout.splitlines()
+    fedavg, fedmgda_plus, both, nothing = done.stdout.splitlines()
     assert fedavg == "pred[12]"
     assert {"f32[12,4,16]", "f32[12,16,3]", "f32[12,12]"} < set(fedmgda_plus.split())
     assert both == "devices share out the sweep's runs, or build's clients, got both"
+    assert nothing == "(2, 0) (4, 0)"
+
+
+def without_entries(devices):
+    """The shapes of four runs' arrays without entries, as a device finds them and as they come back."""
+    mesh, seen = Mesh(np.array(jax.devices()[:devices]), (CLIENTS,)), []
+
+    def function(nothing, runs):
+        seen.append(runs[0].shape)
+        return runs
+
+    made = on_shares(function, mesh, (), (jnp.zeros((4, 0)), jnp.arange(4.0)))
+    assert_array_equal(made[1], np.arange(4.0))
+    return seen[0], made[0].shape
 
 
 def test_a_mesh_of_one_device_is_no_different():
