@@ -1,6 +1,5 @@
 """Rows of a table by one core of a CPU: the rows that jnp.take reads, in no kernel that two cores share."""
 
-import os
 import re
 
 import jax
@@ -8,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedjax_fair.engine.tasks import threads_for
 from fedjax_fair.numerics.table_rows import LITTLE, MUCH, rows_of
 
 TABLE = np.random.default_rng(0).normal(size=(MUCH // 80, 4, 5)).astype(np.float32)
@@ -37,10 +37,7 @@ def test_tables_and_rows_may_be_mapped_and_the_table_differentiated():
     assert (counts[7], counts[0], counts[-1], counts[1]) == (2, 2, 2, 0)
 
 
-ON_CORES = pytest.mark.skipif(
-    jax.default_backend() != "cpu" or len(os.sched_getaffinity(0)) < 2,
-    reason="there is no second core to be called",
-)
+ON_CORES = pytest.mark.skipif(threads_for(None) < 2, reason="there is no second core to be called")
 
 
 @ON_CORES
