@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedjax_fair.engine.files import write_atomically
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -122,14 +124,22 @@ def series_of(name: str, pair: Any) -> tuple[NDArray[Any], NDArray[np.float64]]:
 
 @paper()
 def save(drawn: "Figure | Axes | Sequence[Axes]", path: str | Path) -> Path:
-    """Write a figure, given itself or Axes of it, in the format that the suffix of ``path`` names.
+    """Write a figure, given itself or Axes of it, in the format that the suffix of ``path`` names; return the path.
 
-    PNG at 200 dpi; PDF and SVG as vectors, text as text. No date: a script writes the same bytes again.
+    PNG at 200 dpi, also where there is no suffix, and then ``.png`` is appended; PDF and SVG as vectors, text as
+    text. No date: a script writes the same bytes again. A call that is interrupted leaves what was there before.
+
+    Raises:
+      ValueError: a suffix that matplotlib has no format for.
     """
     from matplotlib.figure import Figure
 
     ax = drawn[0] if isinstance(drawn, Sequence) else drawn
     figure: Any = ax if isinstance(ax, Figure) else ax.get_figure(root=True)
-    (path := Path(path)).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix))
+    path = Path(path)
+    path = path if path.suffix else path.with_suffix(".png")
+    undated, drawing = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}, io.BytesIO()
+    figure.savefig(drawing, format=path.suffix[1:], metadata=undated.get(path.suffix))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, drawing.getvalue())
     return path

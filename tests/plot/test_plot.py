@@ -130,6 +130,30 @@ def test_the_same_script_writes_the_same_bytes(final, tmp_path, suffix):
     assert first.read_bytes() == second.read_bytes()
 
 
+def test_a_figure_is_written_whole_or_not_at_all(final, tmp_path, monkeypatch):
+    drawn, place = plot.lorenz(final), tmp_path / "lorenz.png"
+    plot.save(drawn, place)
+    before = place.read_bytes()
+
+    def interrupted(self, file, **settings):
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(drawn.figure), "savefig", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        plot.save(drawn, place)
+    assert place.read_bytes() == before
+    assert [*tmp_path.iterdir()] == [place]
+
+
+def test_without_a_suffix_a_figure_is_a_png_and_with_an_unknown_one_nothing(final, tmp_path):
+    assert plot.save(plot.lorenz(final), tmp_path / "lorenz") == tmp_path / "lorenz.png"
+    assert imread(tmp_path / "lorenz.png").shape
+    with pytest.raises(ValueError, match="txt"):
+        plot.save(plot.lorenz(final), tmp_path / "new" / "lorenz.txt")
+    assert [*tmp_path.iterdir()] == [tmp_path / "lorenz.png"]
+
+
 def test_lorenz_shows_the_curve_and_its_gini(ax):
     x = np.array([0.2, 0.4, 0.9, np.nan])
     assert plot.lorenz({"one": x, "three": np.stack([x, x, x])}, ax) is ax
