@@ -43,8 +43,8 @@ def alike(datas: Sequence[FederatedData]) -> Alike:
             return Alike(first, list(datas))
     length = max(len(data.y) for data in datas)
     most = {split: np.max([getattr(data, split).size for data in datas], axis=0) for split in SPLITS}
-    uneven = any((data.sizes != data.sizes[0]).any() for data in datas)
-    if uneven and (most["train"] == most["train"][0]).all():
+    others = any((data.sizes != most["train"]).any() for data in datas)
+    if others and (most["train"] == most["train"][0]).all():
         most["train"][0] += 1  # or a program would take it that all clients of all federations have as many
     rows = {split: max(len(getattr(data, split).rows) for data in datas) for split in SPLITS}
     rows["train"] = int(most["train"].sum())  # as in the largest: a round refuses tables of another form

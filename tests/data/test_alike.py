@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 import toy
 from numpy.testing import assert_array_equal
 
@@ -65,9 +66,10 @@ def test_the_union_is_one_client_more_who_has_all_training_examples():
     assert union.train.rows.shape == with_union(alike([SMALL, LARGE]).each[0]).train.rows.shape
 
 
-def test_where_the_largest_would_be_of_one_size_and_none_is_they_are_not():
+@pytest.mark.parametrize("sizes", [((4, 5), (5, 4)), ((4, 4), (5, 5)), ((5, 5), (4, 5))])
+def test_where_the_largest_would_be_of_one_size_and_not_all_are_they_are_not(sizes):
     """A program takes clients of one size for granted, and would read a neighbour's rows."""
-    form = alike([toy.federation((4, 5)), toy.federation((5, 4), seed=1)])
+    form = alike([toy.federation(mine, seed=seed) for seed, mine in enumerate(sizes)])
     assert len(set(form.largest.sizes)) == 2
     assert {len(data.train.rows) for data in (form.largest, *form.each)} == {int(form.largest.sizes.sum())}
 

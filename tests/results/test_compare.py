@@ -63,6 +63,23 @@ def test_every_result_is_that_of_the_rules_own_run(found, rule):
         assert_allclose(history.coef, alone.coef, atol=1e-5)
 
 
+def test_clients_of_one_size_in_each_replicate_but_not_in_all_train_on_their_own_examples():
+    """A program for clients of the larger size would give those of the smaller their neighbours' examples."""
+
+    def drawn(seed):
+        return toy.federation((4 + 2 * seed,) * 3, seed=seed)
+
+    def everybody(rule, data):
+        trainer = ff.local_sgd(optax.sgd(0.5), epochs=1, batch_size=2)
+        return ff.simulation(toy.linear, data, aggregator=rule, trainer=trainer)
+
+    settings = {"replicates": 2, "rounds": 2, "eval_every": 2, "references": False}
+    found = ff.compare({"fedavg": ff.fedavg()}, everybody, federation=drawn, **settings)
+    for seed, history in enumerate(found.runs["fedavg"]):
+        _, alone = ff.run(everybody(ff.fedavg(), drawn(seed)), seed, 2, eval_every=2)
+        assert_allclose(history.loss, alone.loss, rtol=1e-5)
+
+
 def test_rules_that_share_a_program_end_where_each_ends_alone():
     """On clients whose sizes differ from seed to seed, up to XLA's rounding."""
     datas = [toy.federation(seed=0), toy.federation((4, 5, 4, 6, 7), seed=1)]
