@@ -1,7 +1,7 @@
 """Ready-made pieces for ``run(..., on_chunk=...)``, called with the state and the history after every chunk."""
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +10,7 @@ import numpy as np
 
 from fedjax_fair import metrics
 from fedjax_fair.checks import check_choice, check_count
-from fedjax_fair.engine.history import History
+from fedjax_fair.engine.history import History, judged
 from fedjax_fair.engine.processes import writes
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.types import SimState
@@ -31,7 +31,8 @@ def early_stopping(
       measure: a key of :func:`fedjax_fair.metrics.summary`, such as "accuracy", "variance", "gini", "worst5" or
         "loss".
       best: whether the highest or the lowest value is the best; by default what the history's metric says, the
-        lowest of "variance", "std", "gini" and the losses, and the highest of "jain". NaN is never better.
+        lowest of "variance", "std", "gini" and the losses, and the highest of "jain". NaN, as of an evaluation at
+        which a client failed, is never better.
       split: one that the simulation evaluates, by default the first; "validation" keeps the test split unseen.
 
     Raises:
@@ -44,11 +45,11 @@ def early_stopping(
         check_choice("best", best, ("highest", "lowest"))
 
     def enough(state: SimState, history: History) -> bool:
-        judged = next(iter(history.scores)) if split is None else check_choice("split", split, history.scores)
+        watched = next(iter(history.scores)) if split is None else check_choice("split", split, history.scores)
         higher = _higher(measure, history.metric) if best is None else best == "highest"
         highest, waited, sign = -np.inf, 0, 1.0 if higher else -1.0
-        for accuracy, loss in zip(*history.scores[judged][:2]):
-            value = sign * float(metrics.summary(accuracy, loss=loss, metric=history.metric)[measure])
+        for measures in _measures(history, watched):
+            value = sign * measures[measure]
             highest, waited = (value, 0) if value > highest else (highest, waited + 1)
             if waited >= patience:
                 return True
@@ -160,10 +161,15 @@ def together(*callbacks: Callback) -> Callback:
 
 
 def lines(history: History) -> list[dict[str, Any]]:
-    """A row per evaluation: the round, then the measures of the clients' accuracies as Python floats."""
-    kind = history.metric
-    return [
-        {"round": int(round)}
-        | {name: float(value) for name, value in metrics.summary(accuracy, loss=loss, metric=kind).items()}
-        for round, accuracy, loss in zip(history.rounds, history.accuracy, history.loss)
-    ]
+    """A row per evaluation on the first split: the round, then the measures of the clients' accuracies."""
+    found = _measures(history, next(iter(history.scores)))
+    return [{"round": int(round), **measures} for round, measures in zip(history.rounds, found)]
+
+
+def _measures(history: History, split: str) -> Iterator[dict[str, float]]:
+    """Of each evaluation every measure of fairness; all NaN where a client with examples has no finite result, for
+    what is left would be that of the others."""
+    for accuracy, loss, there in zip(*history.scores[split][:2], judged(history, split)):
+        measures = metrics.summary(accuracy, loss=loss, metric=history.metric, where=there)
+        lost = (there & ~np.isfinite(accuracy)).any()
+        yield {name: float("nan") if lost else float(value) for name, value in measures.items()}

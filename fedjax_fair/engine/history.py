@@ -7,7 +7,7 @@ import numpy as np
 
 from fedjax_fair.data.names import Names
 from fedjax_fair.metrics.groups import group_means
-from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values, described
+from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values, described, worst_first
 from fedjax_fair.types import Evaluation, Simulation
 
 
@@ -107,8 +107,8 @@ class History(NamedTuple):
 
         Columns: ``client`` (its name, or number), ``rounds`` (in how many its update was used), and of the last
         evaluation ``examples``, ``accuracy`` (in [0, 1], or as ``metric`` says; several metrics each by its name),
-        ``loss`` and ``failed``; where several splits were evaluated, of each, as ``test accuracy``. Clients without
-        examples come last. Where clients have groups, ``group`` is the second.
+        ``loss`` and ``failed``; where several splits were evaluated, of each, as ``test accuracy``. Clients that
+        failed come first, those without examples last. Where clients have groups, ``group`` is the second.
 
         Raises:
           ValueError: pandas is not installed, or values outside the metric's range.
@@ -130,7 +130,8 @@ class History(NamedTuple):
         who = np.arange(n) if self.clients is None else self.clients
         group = {} if self.groups is None else {"group": self.groups}
         made = pandas.DataFrame({"client": who, **group, "rounds": taken, **columns})
-        order = np.argsort(self.accuracy[-1] * (1 if self.metric.higher_is_better else -1), kind="stable")
+        broken = failed(self, next(iter(self.scores)))[-1]
+        order = np.argsort(worst_first(self.accuracy[-1], broken, self.metric), kind="stable")
         return made.iloc[order].reset_index(drop=True)
 
     def group_table(self) -> Any:

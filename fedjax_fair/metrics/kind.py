@@ -116,3 +116,8 @@ def check_values(name: str, values: Any, metric: Metric = ACCURACY) -> None:
         "metric=ff.Metric(function, higher_is_better=..., unit=..., range=...), or an error of ff.losses such as "
         "metric=ff.losses.absolute_error"
     )
+
+
+def worst_first(values: np.ndarray, failed: np.ndarray, metric: Metric) -> np.ndarray:
+    """What to sort clients [N] by, from the worst served to the best: those that failed come first, NaN last."""
+    return np.where(failed, -np.inf, values if metric.higher_is_better else -values)

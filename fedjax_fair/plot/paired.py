@@ -6,17 +6,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedjax_fair.checks import check_choice
+from fedjax_fair.metrics.kind import ACCURACY, Metric
 from fedjax_fair.plot.style import COLOURS, MARKERS, legend_above, new_axes, paper
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-AXES = {
-    "accuracy": "Mean client accuracy (points)",
-    "worst10": "Mean of the worst 10 % of clients (points)",
-    "variance": "Variance over clients (points²)",
-    "gini": "Gini coefficient",
-}
+
+def _axes(metric: Metric) -> dict[str, str]:
+    """By measure what a difference is of, and in which unit."""
+    unit = "points" if metric.unit == "%" else metric.unit
+    said = [unit] * bool(unit) + ["lower is better"] * (not metric.higher_is_better)
+    brackets = f" ({', '.join(said)})" if said else ""
+    return {
+        "accuracy": f"Mean client {metric.name}{brackets}",
+        "worst10": f"Mean of the worst 10 % of clients{brackets}",
+        "variance": f"Variance over clients{f' ({unit}²)' if unit else ''}",
+        "gini": "Gini coefficient",
+    }
 
 
 @paper()
@@ -27,11 +34,13 @@ def paired_frontier(
     y: str = "worst10",
     ax: "Axes | None" = None,
     rules: Sequence[str] | Mapping[str, Any] | None = None,
+    metric: Metric | None = None,
 ) -> "Axes":
     """Differences from the baseline, which lies at 0: one measure against another, crosses the 95 % intervals.
 
-    A rule whose cross lies right of and above both lines is better in both. ``differences`` are
-    ``comparison.differences()``; where an interval is not known, as of a run that failed, there is no cross.
+    A rule whose cross lies right of and above both lines is better in both; of an error, whose axes say that lower
+    is better, one left of and below them. ``differences`` are ``comparison.differences()``; where an interval is
+    not known, as of a run that failed, there is no cross. ``metric`` is theirs, or accuracy, unless it is given.
 
     A rule has the colour of its place among ``rules``, which other figures draw in this order, such as
     ``comparison.runs``; by default the baseline is the first of them.
@@ -41,8 +50,9 @@ def paired_frontier(
     """
     if not isinstance(differences, Mapping) or not differences:
         raise ValueError(f"differences must be comparison.differences(), got {differences!r}")
+    axes = _axes(getattr(differences, "metric", ACCURACY) if metric is None else metric)
     for name, measure in (("x", x), ("y", y)):
-        check_choice(name, measure, AXES)
+        check_choice(name, measure, axes)
     order = [baseline, *differences] if rules is None else [*rules]
     if lacking := [rule for rule in differences if rule not in order]:
         raise ValueError(f"rules must name every rule of differences, got {', '.join(order)} without {lacking[0]}")
@@ -60,7 +70,7 @@ def paired_frontier(
         ax.errorbar(u, v, xerr=du, yerr=dv, fmt=marker, **style)
     ax.axhline(0, color="0.6", linewidth=0.7, zorder=0)
     ax.axvline(0, color="0.6", linewidth=0.7, zorder=0)
-    ax.set(xlabel=f"{AXES[x]}, minus {baseline}", ylabel=f"{AXES[y]},\nminus {baseline}")
+    ax.set(xlabel=f"{axes[x]}, minus {baseline}", ylabel=f"{axes[y]},\nminus {baseline}")
     legend_above(ax, own)
     return ax
 

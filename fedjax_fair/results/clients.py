@@ -6,16 +6,17 @@ from typing import Any
 import numpy as np
 
 from fedjax_fair.engine.history import History, measures_of, pandas_for
+from fedjax_fair.metrics.kind import worst_first
 
 
 def client_table(histories: History | Iterable[History]) -> Any:
     """A data frame with a row per client, of several runs of the same clients; needs pandas.
 
-    Rows go from the worst served on average to the best. Columns are those of ``History.client_table``, after the
-    last round of each run: ``rounds`` and ``examples`` are means over the runs. Each measure, such as ``accuracy``,
-    is the mean over the runs that have a value of the client and in which it did not fail. Beside it stands the
-    sample standard deviation, as ``accuracy std``, which is NaN of a single value. ``failed`` is in how many runs
-    it failed.
+    Rows go from the worst served on average to the best, first of all those that failed in every run. Columns are
+    those of ``History.client_table``, after the last round of each run: ``rounds`` and ``examples`` are means over
+    the runs. Each measure, such as ``accuracy``, is the mean over the runs that have a value of the client and in
+    which it did not fail. Beside it stands the sample standard deviation, as ``accuracy std``, which is NaN of a
+    single value. ``failed`` is in how many runs it failed.
 
     Clients are the same where they have the same names, in one order. Clients without names are taken by their
     numbers: they are refused where their numbers of examples differ, as in federations that are drawn anew for
@@ -52,7 +53,7 @@ def client_table(histories: History | Iterable[History]) -> Any:
     if first.groups is not None:
         made["group"] = list(first.groups)
     made["rounds"] = over("rounds").mean(axis=1)
-    measured = []
+    measured, failures = [], []
     for split in first.scores:
         head = f"{split} " if len(first.scores) > 1 else ""
         failed = over(f"{head}failed").to_numpy()
@@ -63,8 +64,10 @@ def client_table(histories: History | Iterable[History]) -> Any:
             made[name], made[f"{name} std"] = values.mean(axis=1), values.std(axis=1)
             measured.append(name)
         made[f"{head}failed"] = failed.sum(1)
-    upwards = first.metric.higher_is_better
-    return made.sort_values(measured[0], ascending=upwards, kind="stable").reset_index(drop=True)
+        failures.append(failed)
+    values = made[measured[0]].to_numpy()
+    order = np.argsort(worst_first(values, np.isnan(values) & failures[0].any(1), first.metric), kind="stable")
+    return made.iloc[order].reset_index(drop=True)
 
 
 def _check_same(first: History, other: History) -> None:

@@ -116,18 +116,23 @@ class Comparison(NamedTuple):
                 found[rule][measure] = Compared(pair, float(adjusted))
         return Differences(found, baseline, self.metric)
 
+    def failures(self) -> dict[str, str]:
+        """What has to be said behind the name of a row of which runs failed, such as " (1 of 3 seeds failed)"."""
+        ended = {
+            rule: remark([outcome(self.judged(history), self.split) for history in histories])
+            for rule, histories in {**self.runs, **self.references}.items()
+        }
+        return {rule: said for rule, said in ended.items() if said}
+
     def table(self) -> str:
         """Mean and standard deviation over the replicates, the differences from the baseline, and the flags."""
         metric, heads = self.metric, columns(self.metric)
-        rows = []
+        rows, failures = [], self.failures()
         for rule, of in self.measures().items():
-            histories = {**self.runs, **self.references}[rule]
-            ended = [outcome(self.judged(history), self.split) for history in histories]
             cells = [spread(of[measure], *digits_of(measure, metric)) for measure in MEASURES]
             share = [spread(of["better_off"], 0)] if self.references else []
-            rows.append(
-                [NAMES.get(rule, rule) if rule in self.references else rule + remark(ended), *cells, *share]
-            )
+            name = NAMES.get(rule, rule) if rule in self.references else rule
+            rows.append([name + failures.get(rule, ""), *cells, *share])
         heading = ["rule", *heads.values(), *(["better off"] if self.references else [])]
         lines = [drawn(heading, rows), "", *_folded(self.legend())]
         if len(self.examples) > 1 and len(self.runs) > 1:
@@ -210,6 +215,7 @@ class Comparison(NamedTuple):
         names = ("baseline", "split", "last", "first_seed", "fixed", "same_examples")
         plain: dict[str, Any] = {name: getattr(self, name) for name in names}
         plain |= {"replicates": len(self.examples), "measures": measures, "differences": differences}
+        plain |= {"failures": self.failures()}
         plain |= {"choose": self.choose, "settings": self.settings, "tried": tried} if self.settings else {}
         warned = flags(self)
         return plain | {"notes": [*self.legend(), *warned], "flags": warned}
@@ -220,13 +226,14 @@ class Comparison(NamedTuple):
         ``differences().to_latex()`` has the paired differences with their intervals."""
         differences = self.differences() if len(self.examples) > 1 else {}
         stars = {rule: {m for m, c in of.items() if c.holm < 0.05} for rule, of in differences.items()}
-        cells, heads = {}, columns(self.metric)
+        cells, heads, failures = {}, columns(self.metric), self.failures()
+        names = {rule: rule + failures.get(rule, "") for rule in self.measures()}
         for rule, of in self.measures().items():
             shown = {m: spread(of[m], *digits_of(m, self.metric)) for m in MEASURES}
-            cells[rule] = [(text, m in stars.get(rule, ())) for m, text in shown.items()]
-            cells[rule] += [(spread(of["better_off"], 0), False)] if self.references else []
+            mine = [(text, m in stars.get(rule, ())) for m, text in shown.items()]
+            cells[names[rule]] = mine + ([(spread(of["better_off"], 0), False)] if self.references else [])
         titles = [*heads.values(), *(["better off %"] if self.references else [])]
-        return latex(titles, cells, rule_before=next(iter(self.references), None))
+        return latex(titles, cells, rule_before=names.get(next(iter(self.references), "")))
 
 
 def measured(

@@ -14,6 +14,8 @@ CLIMB = 0.5
 """Percentage points over the last evaluations from which a run is still improving; a hundredth in other units."""
 FEW = 10
 """Test examples below which a client's accuracy is mostly chance."""
+PRESENT = 0.95
+"""The share of updates that counted from which a client is taken to have trained as long as one alone."""
 NAMED = 6
 """Clients that are named where many lack a value."""
 STEP = 0.01
@@ -31,6 +33,7 @@ def flags(of: "Comparison") -> list[str]:
         *few_examples(of),
         *without_value(of),
         *left_out(of),
+        *absent_from_references(of),
         *steps(of),
         *costs(of),
     ]
@@ -142,6 +145,19 @@ def left_out(of: "Comparison") -> list[str]:
     lost = {rule: np.concatenate([~h.active.ravel() for h in histories]) for rule, histories in of.runs.items()}
     named = [f"{rule} {where.sum()} of {where.size}" for rule, where in lost.items() if where.any()]
     return [f"updates left out, absent or not finite: {', '.join(named)}"] if named else []
+
+
+def absent_from_references(of: "Comparison") -> list[str]:
+    """Clients trained alone for more rounds than they took part in."""
+    histories = of.runs[of.baseline] if of.references else []
+    shares = [h.active.mean() for h in histories if h.active.size]
+    if not shares or np.mean(shares) > PRESENT:
+        return []
+    return [
+        "(local) and (pooled) train as if nobody was absent and no update lost, but of "
+        f"{of.baseline}'s only {100 * np.mean(shares):.0f} % counted: both have trained longer than the rules' "
+        "clients, and better off is too low"
+    ]
 
 
 def steps(of: "Comparison") -> list[str]:

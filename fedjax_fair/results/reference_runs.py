@@ -39,8 +39,7 @@ def references_work(run: Run, build: Callable[..., Simulation], alikes: list[For
     for of, members in alikes:
         sim, n_clients = alone(run, build, of.largest), of.largest.n_clients
         whole = references.reference(sim, with_union(of.largest))
-        # A full batch has room for the largest client's examples, of which the union has N times as many.
-        local = references.reference(sim, of.largest) if references.takes_full_batches(sim) else whole
+        local = references.reference(sim, of.largest) if references.needs_its_own(sim) else whole
         traced: Traced = {}
         for r, data in zip(members, of.each):
             union, here = with_union(data), sim._replace(data=data)

@@ -14,11 +14,11 @@ from fedjax_fair.engine.freezing import freezing
 from fedjax_fair.engine.history import History, judged, told
 from fedjax_fair.engine.precision import computing
 from fedjax_fair.engine.training import cohort_training, local_work
-from fedjax_fair.local.sgd import LocalSGD
+from fedjax_fair.local.sgd import LocalSGD, full_batch_step, one_step
 from fedjax_fair.models import as_model
 from fedjax_fair.numerics.model_size import is_small, is_tiny
 from fedjax_fair.numerics.xla_options import SMALL, TINY_QUICK, Compiled, compiled
-from fedjax_fair.types import Evaluation, Key, Method, Params, Simulation
+from fedjax_fair.types import Evaluation, Key, Method, Params, Simulation, Train, as_method
 
 Scores = dict[str, Evaluation]
 
@@ -41,18 +41,22 @@ class Reference(NamedTuple):
 def reference(sim: Simulation, data: FederatedData) -> Reference:
     """The training of ``sim`` without a federation: its model, its trainer, on clients of ``data`` or smaller ones.
 
-    Its loss is ``sim``'s, without what a method adds to it; nothing is averaged, absent or false.
+    Its loss is ``sim``'s, without what a method adds to it; nothing is averaged, absent or false. A federation's
+    limit on steps is not one of the client that has everybody's examples, if ``data`` has it.
     """
     given = _arguments(sim)
     net, loss, sizes = as_model(given["model"]), given["loss"], data.sizes
     shapes = jax.eval_shape(sim.init, jax.random.key(0)).params
     frozen = freezing(given["freeze"], shapes)
     judges = sim.data.n_clients  # a union is a client that trains, and not one of those who are scored
+    trainer = trainer_of(sim)
+    if len(sizes) > judges and isinstance(trainer, LocalSGD):
+        trainer = trainer._replace(limit=None)
 
     def trained(key: Key, client: Array, stretches: Array, of: Array, data: FederatedData) -> Scores:
         begun, total = sim.init(key, sim.data), stretches.sum()
         start, rest = frozen.split(begun.params)
-        train, objective = local_work(frozen.holding(net, rest), Method(fedavg()), given["trainer"], loss)
+        train, objective = local_work(frozen.holding(net, rest), Method(fedavg()), trainer, loss)
         work = cohort_training(train, objective, sizes, 1, None).stacked
 
         def one(i: Array, params: Params) -> Params:
@@ -73,10 +77,18 @@ def reference(sim: Simulation, data: FederatedData) -> Reference:
     return Reference(compiled(precise, options))
 
 
-def takes_full_batches(sim: Simulation) -> bool:
-    """Whether a step has room for all examples of the largest client."""
-    trainer = _arguments(sim)["trainer"]
-    return isinstance(trainer, LocalSGD) and trainer.batch_size is None
+def trainer_of(sim: Simulation) -> Train:
+    """What clients train by: the simulation's trainer, or its one step a round where the rule is (q-)FedSGD."""
+    trainer: Train = _arguments(sim)["trainer"]
+    local = as_method(_arguments(sim)["aggregator"]).local
+    return local(trainer) if local in (full_batch_step, one_step) else trainer
+
+
+def needs_its_own(sim: Simulation) -> bool:
+    """Whether local training shares no program with that of all examples: a step on a full batch has room for the
+    largest client's, of which all have N times as many; and a limit on steps holds for clients alone."""
+    trainer = trainer_of(sim)
+    return isinstance(trainer, LocalSGD) and (trainer.batch_size is None or trainer.limit is not None)
 
 
 def rounds_alone(sim: Simulation, rounds: int) -> int:
@@ -87,9 +99,10 @@ def rounds_alone(sim: Simulation, rounds: int) -> int:
 def rounds_pooled(sim: Simulation, rounds: int) -> int:
     """In how many rounds the pooled client makes as many steps as all clients of the federation do together.
 
-    A trainer of the user's own is taken to make steps in proportion to a client's examples.
+    A limit on steps does not count. A trainer of the user's own is taken to make steps in proportion to a client's
+    examples.
     """
-    trainer, sizes = _arguments(sim)["trainer"], sim.data.sizes
+    trainer, sizes = trainer_of(sim), sim.data.sizes
     if isinstance(trainer, LocalSGD) and (trainer.steps is not None or trainer.batch_size is None):
         share = 1.0  # as many steps, however many examples
     elif isinstance(trainer, LocalSGD):

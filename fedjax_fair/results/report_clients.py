@@ -8,7 +8,7 @@ import numpy as np
 from fedjax_fair.engine.history import History
 from fedjax_fair.engine.outcome import outcome
 from fedjax_fair.metrics.groups import group_means
-from fedjax_fair.metrics.kind import Metric
+from fedjax_fair.metrics.kind import Metric, worst_first
 from fedjax_fair.results.digits import digits_of
 from fedjax_fair.results.report_table import html_table
 
@@ -20,19 +20,23 @@ def worst_served(
 ) -> str:
     """The section with a row per client, those first that the first rule serves worst, ten at most.
 
-    Every rule's result is that of the last evaluation, mean over the runs that have one, by every metric. Empty
-    where clients have no names: a number may be another client in every run.
+    Every rule's result is that of the last evaluation, mean over the runs that have one, by every metric. First of
+    all come those who failed in every run; those who do not count are left out. Empty where clients have no names:
+    a number may be another client in every run.
     """
     if "clients" not in arrays:
         return ""
     kinds = {"accuracy": metric} | {f"measures/{name}": kind for name, kind in further.items()}
+    counted = arrays.get("honest", np.ones(len(arrays["clients"]), bool))
     served = {
-        (kind, rule): kind.scale * over_runs(arrays[f"{rule}/{place}"][:, -1])
+        (kind, rule): kind.scale * over_runs(arrays[f"{rule}/{place}"][:, -1, counted])
         for place, kind in kinds.items()
         for rule in rules
     }
-    names, first = arrays["clients"], served[metric, rules[0]]
-    order = np.argsort(first if metric.higher_is_better else -first, kind="stable")[:SHOWN]
+    names, first = arrays["clients"][counted], served[metric, rules[0]]
+    judged = arrays.get(f"{rules[0]}/judged")  # folders of before 2026-11 lack it
+    failed = np.isnan(first) & (judged is not None and judged[:, -1, counted].any(0))
+    order = np.argsort(worst_first(first, failed, metric), kind="stable")[:SHOWN]
     rows = []
     for k in order:
         cells = [_cell(of[k], kind) for (kind, _), of in served.items()]

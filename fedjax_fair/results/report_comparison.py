@@ -34,11 +34,11 @@ def comparison_section(kept: Mapping[str, Any], metric: Metric, drawing: str = "
     return "".join([*parts, f'<p class="legend">{legend}</p>' if legend else ""])
 
 
-def paired_drawing(kept: Mapping[str, Any]) -> Any:
+def paired_drawing(kept: Mapping[str, Any], metric: Metric) -> Any:
     """The figure of the paired differences."""
     known = _known(kept)
     rules = [rule for rule in kept["measures"] if rule in {kept["baseline"], *known}]
-    return plot.paired_frontier(known, kept["baseline"], rules=rules)
+    return plot.paired_frontier(known, kept["baseline"], rules=rules, metric=metric)
 
 
 def _known(kept: Mapping[str, Any]) -> dict[str, dict[str, Compared]]:
@@ -58,7 +58,7 @@ def _measures(kept: Mapping[str, Any], metric: Metric) -> str:
     for rule, of in kept["measures"].items():
         cells = [_spread(of[measure], *digits_of(measure, metric)) for measure in MEASURES]
         cells += [_spread(of["better_off"], 0, "f")] if "better_off" in of else []
-        rows.append([escape(rule), *cells])
+        rows.append([escape(rule + kept.get("failures", {}).get(rule, "")), *cells])
     some = next(iter(kept["measures"].values()))
     further = ["better off %"] if "better_off" in some else []
     return html_table(["rule", *columns(metric).values(), *further], rows)

@@ -44,7 +44,7 @@ def figures_of(summary: Any, arrays: dict[str, np.ndarray], found: Contribution 
     first = {rule: seeds[0] for rule, seeds in stored.items()}
     clients = next(iter(first.values())).accuracy.shape[1]
     kept = summary.get("comparison", {})
-    drawn = [Drawing("paired", PAIRED, partial(paired_drawing, kept))] if kept.get("differences") else []
+    drawn = [Drawing("paired", PAIRED, partial(paired_drawing, kept, metric))] if kept.get("differences") else []
     drawn += [*_of_results(runs, metric, kept.get("last")), _selections(first, clients)]
     drawn += [Drawing("contribution", caption, draw) for caption, draw in shares_drawing(found)]
     drawn.append(Drawing("coefficients", COEFFICIENTS, partial(plot.coefficients_by_rule, first, clients)))

@@ -14,6 +14,7 @@ from toy import federation
 import fedjax_fair as ff
 from fedjax_fair import metrics, plot
 from fedjax_fair.data.names import Names
+from fedjax_fair.results.differences import Differences
 
 NAMES = ("FedAvg", "q-FFL", "AFL", "FedMABA", "AAggFF-D", "PropFair")
 ROUNDS = np.arange(0, 100, 10)
@@ -462,6 +463,17 @@ def test_a_rule_of_the_paired_figure_has_the_colour_of_its_place_among_all(rules
     points = [container.lines[0] for container in ax.containers]
     assert [line.get_color() for line in points] == [plot.COLOURS[i] for i in places]
     assert [line.get_marker() for line in points] == [plot.MARKERS[i] for i in places]
+
+
+def test_the_paired_figure_names_the_metric_that_was_compared():
+    ax = plot.paired_frontier(differing("afl"), "fedavg")
+    assert ax.get_xlabel() == "Mean client accuracy (points), minus fedavg"
+    error = metrics.kind.Metric(None, False, "cm", (0, float("inf")), "error")
+    for given in ({"metric": error}, {}):
+        of = differing("afl") if given else Differences(differing("afl"), "fedavg", error)
+        ax = plot.paired_frontier(of, "fedavg", **given)
+        assert ax.get_xlabel() == "Mean client error (cm, lower is better), minus fedavg"
+        assert ax.get_ylabel().startswith("Mean of the worst 10 % of clients (cm, lower is better)")
 
 
 def test_the_paired_figure_refuses_an_order_that_lacks_a_rule():

@@ -188,6 +188,30 @@ def test_other_criteria_choose_what_they_say(choose):
     assert fair[chosen] == max(fair.values())
 
 
+def referenced(rule, **trainer):
+    """The losses of a comparison's reference rows."""
+
+    def everybody(rule, data):
+        settings = {"batch_size": 2} | trainer
+        return ff.simulation(toy.linear, data, aggregator=rule, trainer=ff.local_sgd(optax.sgd(0.1), **settings))
+
+    settings = {"federation": federation, "replicates": 1, "rounds": 4, "eval_every": 4, "last": 1}
+    rows = ff.compare({"rule": rule}, everybody, **settings).references
+    return {name: histories[0].loss for name, histories in rows.items()}
+
+
+def test_the_references_of_fedsgd_make_one_step_on_all_examples_a_round():
+    found, expected = referenced(ff.fedsgd()), referenced(ff.fedavg(), batch_size=None)
+    for row in ("local", "pooled"):
+        assert_allclose(found[row], expected[row], rtol=1e-5)
+
+
+def test_a_limit_on_steps_holds_for_clients_alone_and_not_for_all_their_examples():
+    found, expected = referenced(ff.fedavg(), limit=lambda *_: jnp.int32(1)), referenced(ff.fedavg())
+    assert_allclose(found["pooled"], expected["pooled"], rtol=1e-5)
+    assert not np.allclose(found["local"], expected["local"], rtol=1e-2)
+
+
 def test_one_federation_for_all_is_said():
     got = ff.compare({"fedavg": ff.fedavg()}, build, **{**SHORT, "federation": federation(0)}, replicates=2)
     assert "one federation" in got.table()

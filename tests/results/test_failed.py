@@ -1,12 +1,15 @@
 """What a table says of runs that failed, are identical, or are judged by another metric; whom it judges by."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import fedjax_fair as ff
 from fedjax_fair.cli.commands import main
+from fedjax_fair.data.names import Names
+from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.folder import write, write_plots
 from fedjax_fair.results.report import report
 
@@ -162,6 +165,64 @@ def test_a_folder_and_its_page_name_failures_metric_and_doubles(tmp_path):
     for words in said:
         assert words in page, words
     assert "acc %" not in page
+
+
+def compared(runs, **more):
+    """A comparison of these runs."""
+    settled = {"baseline": next(iter(runs)), "split": "test", "last": 1, "fixed": False, "same_examples": False}
+    sizes = {"examples": [np.full(runs[settled["baseline"]][0].accuracy.shape[1], 20)] * 3, "choose": "accuracy"}
+    kept = {"settings": {}, "grids": {}, "tried": {}, "tried_runs": {}, "references": {}, "clients": None}
+    return Comparison(**(settled | sizes | kept | {"runs": runs} | more))
+
+
+def test_wherever_a_comparison_is_printed_its_failed_replicates_are_named(tmp_path):
+    """Of the others alone, a rule that fails where it is hard would look the best."""
+    low, high = (scored([[0.5, 0.6], ends]) for ends in ([0.5, 0.7], [0.7, 0.9]))
+    found = compared({"a": [low, low, low], "hot": [low, DEAD, high]})
+    marked = "hot (1 of 3 seeds failed)"
+    assert marked in found.table()
+    assert rf"{marked} & $70.0 \pm 14.1$" in found.to_latex()
+    page = report(ff.save(tmp_path / "out", found)).read_text().partition("Comparison over")[2]
+    assert f"<td>{marked}</td><td>70.0" in page.partition("After the last round")[0]
+    assert "failed" not in compared({"a": [low, low, low], "b": [low, high, low]}).to_latex()
+
+
+def personal(*lost, clients=14):
+    """Models of everybody's own, of which some diverged; one client has no examples."""
+    accuracy = np.linspace(0.3, 0.95, clients)
+    accuracy[[*lost, clients - 1]] = NAN
+    names = Names(clients=tuple(f"h{k:02}" for k in range(clients)))
+    examples = {"test": np.array([[30] * (clients - 1) + [0]])}
+    return scored([accuracy], [1 - accuracy], names=names, examples=examples)
+
+
+def test_who_failed_is_served_worst_and_who_has_no_examples_comes_last():
+    for table in (personal(5).client_table(), ff.client_table([personal(5), personal(5)])):
+        assert table.client.tolist()[:3] == ["h05", "h00", "h01"]
+        assert table.client.tolist()[-1] == "h13"
+    # of two runs one has a value, which counts
+    assert ff.client_table([personal(5), personal()]).client.tolist()[:2] == ["h00", "h01"]
+
+
+def test_the_page_lists_the_worst_served_of_those_who_count(tmp_path):
+    honest = np.arange(14) > 1
+    page = report(ff.save(tmp_path / "out", {"a": personal(5)}, clients=honest)).read_text()
+    worst = page.partition("The worst served clients")[2]
+    assert worst.index("h05</td><td>–") < worst.index("h02</td>")
+    assert "h00" not in worst.partition("<h2>")[0]
+    assert "the 10 of 12 clients" in worst
+
+
+@pytest.mark.parametrize("everybody", [True, False])
+def test_the_others_results_are_not_those_of_a_run_in_which_a_client_fails(everybody, tmp_path):
+    metric = ff.Metric(None, for_everybody=everybody, name="score")
+    run = scored([[0.1, 0.9], [NAN, 0.9], [NAN, 0.9]], [[1, 1], [NAN, 1], [NAN, 1]], metric=metric)
+    state = SimpleNamespace(params={})
+    ff.callbacks.stream(tmp_path / "told.jsonl")(state, run)
+    rows = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
+    assert [row["variance"] for row in rows] == [pytest.approx(1600), None, None]
+    assert [row["accuracy"] for row in rows] == [pytest.approx(50), None, None]
+    assert ff.callbacks.early_stopping(2, "variance")(state, run)
 
 
 def test_a_folder_of_failures_alone_has_a_page_without_curves(tmp_path):

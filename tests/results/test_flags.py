@@ -80,6 +80,11 @@ CASES = {
         "all replicates are judged by the same 120 test examples: intervals and stars leave out",
     ),
     "left out": ({"a": plain(), "b": [history(active=False)] * 2}, {}, "updates left out, .*: b 18 of 18"),
+    "absent": (
+        {"a": [history(active=(True, False, False))] * 2},
+        {"references": {"local": plain(), "pooled": plain()}},
+        r"\(local\) and \(pooled\) train as if nobody was absent .* of a's only 33 % counted",
+    ),
     "longer": (
         {"a": plain(), "b": [history(coef=0.5)] * 2},
         {},
