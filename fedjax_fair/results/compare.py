@@ -78,7 +78,8 @@ def compare(
         and nothing is chosen. A factory that needs settings must be tuned.
       choose: "accuracy", "worst10", "variance" or "gini" of the validation split, or "accuracy_if_worst10": the
         best accuracy among the points whose worst 10 % are no lower than the baseline's, or the best of these where
-        there is none. Among equals accuracy decides. A setting of which a run failed is never chosen.
+        there is none. Among equals accuracy decides. A setting of which a run failed is not chosen, unless there is
+        no other: then one of which the fewest did.
       split: the one that is quoted.
       references: also train every client alone, for as many rounds as it takes part in on average. And train one
         client that has everybody's training examples, for as many steps as all clients make together. Both have
@@ -189,11 +190,16 @@ def _choose(
     sign = {"accuracy": up, "worst10": up, "gini": -1, "variance": -1}
 
     def scores(rule: str, measure: str) -> np.ndarray:
-        of = np.array([sign[measure] * point[measure].mean() for point in tried[rule]])
-        return np.where(np.isnan(of), -np.inf, of)  # a setting of which a run failed is never chosen
+        of = np.array([sign[measure] * point[measure] for point in tried[rule]])
+        means = of.mean(1)  # NaN where a run failed: such a setting is not chosen
+        if np.isnan(means).all():  # unless there is no other: then one of which the fewest did
+            lost = np.isnan(of).sum(1)
+            known = np.where(np.isnan(of), 0, of).sum(1) / np.maximum(of.shape[1] - lost, 1)
+            means = np.where((lost == lost.min()) & (lost < of.shape[1]), known, np.nan)
+        return np.where(np.isnan(means), -np.inf, means)
 
     def best(rule: str, first: np.ndarray) -> int:
-        return int(np.lexsort((scores(rule, "accuracy"), first))[-1])
+        return int(np.lexsort((scores(rule, "accuracy"), first))[-1]) if np.isfinite(first).any() else 0
 
     chosen = dict.fromkeys(histories, 0)
     if choose != "accuracy_if_worst10":

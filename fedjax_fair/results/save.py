@@ -33,6 +33,7 @@ def save(
     Args:
       folder: where; it is made.
       runs: per rule its history, or a list of them, one per seed; or what ``ff.compare`` or ``ff.sweep`` returned.
+        Everything is of the first split, and of a comparison of the split that it quotes.
       settings: what a reader needs to repeat it: words, numbers, truth values, lists and tables of them. The page
         shows all, and ``dataset`` and ``model`` in its first line.
       clients: bool[N], the ones to judge by, such as the honest; all by default, or the comparison's.
@@ -58,6 +59,12 @@ def save(
     if not isinstance(settings, Mapping | None):
         raise ValueError(f"settings must map names to values, got {type(settings).__name__}")
     given = {"evaluate": next(iter(first.scores)), **(settings or {})}
+    if found is not None:  # its split is the one that the page is about
+        given["evaluate"] = split = found.split
+        listed = {
+            rule: [h._replace(scores={split: h.scores[split], **h.scores}) for h in histories]
+            for rule, histories in listed.items()
+        }
     config = FROM_PYTHON + _as_toml(given)
     place = claim_folder(Path(folder), overwrite, name="folder", how="overwrite=True")
     who = found.clients if found is not None else None if clients is None else np.asarray(clients)

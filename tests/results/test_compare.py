@@ -16,6 +16,7 @@ from fedjax_fair import registry
 from fedjax_fair.engine import program_run
 from fedjax_fair.engine.joining import group, runs_of
 from fedjax_fair.metrics.significance import holm, paired
+from fedjax_fair.results.compare import _choose
 from fedjax_fair.results.comparison import measured
 from fedjax_fair.results.references import Reference
 
@@ -186,6 +187,22 @@ def test_other_criteria_choose_what_they_say(choose):
     floor = measured(got.runs["a"], "validation", 2)["worst10"].mean()
     fair = {point: of["accuracy"].mean() for point, of in scores.items() if of["worst10"].mean() >= floor}
     assert fair[chosen] == max(fair.values())
+
+
+@pytest.mark.parametrize(
+    ("scores", "chosen"),
+    [
+        ([[0.5, 0.6], [0.9, np.nan], [0.7, 0.6]], 2),
+        ([[np.nan] * 3, [0.9, np.nan, np.nan], [0.7, 0.6, np.nan], [0.7, 0.5, np.nan]], 2),
+        ([[np.nan] * 2] * 3, 0),
+    ],
+    ids=["never one that failed", "but the one that failed least", "where all failed the first"],
+)
+def test_a_setting_of_which_runs_failed_is_chosen_only_where_there_is_no_other(scores, chosen, found):
+    tried = {"a": [{"accuracy": np.array(of), "worst10": np.array(of)} for of in scores]}
+    histories = {"a": [found.runs["fedavg"]]}
+    for choose in ("accuracy", "worst10"):
+        assert _choose(histories, tried, "a", choose, ("validation", 2, None)) == {"a": chosen}
 
 
 def referenced(rule, **trainer):

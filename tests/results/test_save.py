@@ -12,6 +12,7 @@ import pytest
 
 import fedjax_fair as ff
 from fedjax_fair.cli.commands import main
+from fedjax_fair.results.comparison import Comparison
 
 pytestmark = pytest.mark.usefixtures("quick_to_compile")
 NAMES = ("Aarau", "B<b>ern", "Chur")
@@ -174,6 +175,26 @@ def test_a_comparison_and_a_sweep_are_saved_as_they_are(tmp_path):
     assert [*json.loads((place / "summary.json").read_text())["rules"]] == [*swept.runs]
     with np.load(place / "history.npz") as arrays:
         assert "clients" not in arrays  # they are numbers
+
+
+def test_a_comparisons_folder_is_of_the_split_that_it_quotes(history, tmp_path):
+    """Whatever else was evaluated before it."""
+    other = history._replace(scores=history.scores | {"test": history.scores["validation"]})
+    runs = {"a": [history, history], "b": [other, other]}  # of one validation split, but not of one test split
+    settled = {"baseline": "a", "split": "validation", "last": 1, "fixed": True, "same_examples": True}
+    kept = {"examples": [np.full(3, 20)] * 2, "choose": "accuracy", "references": {}, "clients": None}
+    found = Comparison(runs, **settled, **kept, settings={}, grids={}, tried={}, tried_runs={})
+    place = ff.save(tmp_path / "out", found)
+    summary = json.loads((place / "summary.json").read_text())
+    assert summary["identical"] == [["a", "b"]]
+    assert summary["rules"]["a"]["accuracy"]["per_seed"] == pytest.approx(
+        found.measures()["a"]["accuracy"].tolist()
+    )
+    with np.load(place / "history.npz") as arrays:
+        np.testing.assert_array_equal(arrays["b/accuracy"][0], history.scores["validation"].accuracy)
+    main(["report", str(place)])
+    assert "Clients' validation accuracy" in (place / "report.html").read_text()
+    assert tomllib.loads((place / "config.toml").read_text())["evaluate"] == "validation"
 
 
 WRONG = {
