@@ -11,7 +11,7 @@ from typing import Any
 from fedjax_fair.cli import several
 from fedjax_fair.cli.arguments import Listing, Reporting, Reproduction, read_command
 from fedjax_fair.cli.process import collect_seldom, end_at_once, flushed, hear_interrupts, keep_programs, split_cpu
-from fedjax_fair.cli.resuming import resumed
+from fedjax_fair.cli.resuming import RESUME, resumed
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def act(given: list[str], alone: bool = False) -> None:
     """Do what the words of the command line say; a wrong one ends in a sentence and exit status 2."""
+    experiment: Any = None
     try:
         words, going_on = resumed(given)
         experiment, rules = read_command(words)
@@ -72,19 +73,22 @@ def act(given: list[str], alone: bool = False) -> None:
         print(f"fedjax-fair: {in_flags(str(error))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt as stop:
-        if not str(stop):  # it may have come before the experiment was read
+        again = "" if experiment is None else goes_on_with(experiment, words[0])
+        if not again:
             raise
-        kept = getattr(experiment, "checkpoint", None)
-        kept_anyway = isinstance(experiment, Reproduction)
-        if kept is None and not kept_anyway:
-            raise
-        asked = [
-            ("--resume", kept),
-            *((f"--{by}", getattr(experiment, by, None)) for by in ("workers", "scheduler")),
-        ]
-        flags = shlex.join([str(word) for flag, value in asked if value is not None for word in (flag, value)])
-        again = "the same command" if kept is None else f"fedjax-fair {words[0]} {flags}"
-        raise KeyboardInterrupt(f"{stop}; go on with: {again}") from None
+        raise KeyboardInterrupt(f"{str(stop) or 'stopped'}; go on with: {again}") from None
+
+
+def goes_on_with(experiment: Any, command: str) -> str:
+    """The call that goes on from what an interrupted one has kept; empty where nothing is kept."""
+    if isinstance(experiment, Reproduction):
+        return "the same command"
+    kept = getattr(experiment, "checkpoint", None)
+    if kept is None or not (Path(kept) / RESUME).is_file():  # it may have come before the folder was made
+        return ""
+    flags = [("--resume", kept), *((f"--{by}", getattr(experiment, by, None)) for by in ("workers", "scheduler"))]
+    words = [str(word) for flag, value in flags if value is not None for word in (flag, value)]
+    return f"fedjax-fair {command} {shlex.join(words)}"
 
 
 def set_up(

@@ -15,7 +15,7 @@ from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.cli import components as parts
 from fedjax_fair.cli.experiment import Experiment
 from fedjax_fair.cli.plan import Ground, cohort_of, lay_ground, rule_of, simulate_rule
-from fedjax_fair.cli.remarks import on_choice, on_names, on_own_rules, on_weights, rows_of
+from fedjax_fair.cli.remarks import on_choice, on_names, on_own_rules, on_rates, on_weights, rows_of
 from fedjax_fair.cli.rule_syntax import Entry, parse_rule, row_name, with_rate
 from fedjax_fair.cli.train import header_of, notes_of, progress_of
 from fedjax_fair.data import FederatedData
@@ -103,6 +103,7 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
     on = ground.data if fixed else federation
     remarks = [
         *on_names(texts),
+        *on_rates(texts, first.lr),
         *on_weights(first, entries, ground.data.sizes),
         *on_choice(first),
         *on_own_rules(entries, grids),

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_fair.cli import components as parts
-from fedjax_fair.cli.rule_syntax import Entry, parse_rule, row_name
+from fedjax_fair.cli.rule_syntax import Entry, own_rate, parse_rule, row_name
 from fedjax_fair.results.rows import call, has
 
 UNEVEN = 1.2
@@ -20,6 +20,21 @@ def on_names(texts: tuple[str, ...]) -> list[str]:
     return [f"rows: {'; '.join(named)}"] if named else []
 
 
+def on_rates(texts: tuple[str, ...], lr: Any) -> list[str]:
+    """What an ``lr`` is of a rule that has one of its own: of other rules it is their clients' learning rate."""
+    found = []
+    for text in texts:
+        entry = parse_rule(text)
+        mine = own_rate(entry)
+        if mine and "lr" in entry.settings and mine not in entry.settings:
+            rate = f"{entry.settings['lr']}"
+            found.append(
+                f"{row_name(text)}: lr={rate} is the rule's own step, and its clients' rate is --lr {lr}; "
+                f"{entry.rule}:{mine}={rate},lr={lr} gives both"
+            )
+    return found
+
+
 def rows_of(experiment: Any, texts: tuple[str, ...]) -> dict[str, str]:
     """By row what its name does not say, for the legend: its rule, and the settings that were given."""
     found = {}
@@ -30,7 +45,10 @@ def rows_of(experiment: Any, texts: tuple[str, ...]) -> dict[str, str]:
         flags = {key: value for key, value in options.items() if value != usual.get(key)}
         selector = f", clients by {call(entry.selector, entry.selector_settings)}" if entry.selector else ""
         if name != text:
-            found[name] = f"is {call(entry.rule, flags | entry.settings)}{selector}"
+            given = flags | entry.settings
+            if "lr" in given and (mine := own_rate(entry)) and mine not in given:
+                given = {mine if key == "lr" else key: value for key, value in given.items()}
+            found[name] = f"is {call(entry.rule, given)}{selector}"
         elif more := has({key: value for key, value in flags.items() if key not in entry.settings}):
             found[name] = more
     return found

@@ -28,9 +28,13 @@ def resumed(given: list[str]) -> tuple[list[str], bool]:
     at = given.index("--resume")
     more = given[1:at] + given[at + 2 :]
     command = given[0] if given[0] in TRAINING else "run"
-    if given[0] not in TRAINING or len(given) < at + 2 or not _allowed(more, MOVED[command], SHOWN[command]):
-        flags, usage = ", ".join((*MOVED[command], *SHOWN[command])), f"{command} --resume FOLDER"
-        raise ValueError(f"resume takes a folder and no other flag but {flags}, {usage}, got {shlex.join(given)}")
+    wrong = _refused(more, MOVED[command], SHOWN[command])
+    if given[0] not in TRAINING or len(given) < at + 2 or wrong is not None:
+        beside = ", ".join((*MOVED[command], *SHOWN[command]))
+        raise ValueError(
+            f"resume goes on with a call as it was begun, {command} --resume FOLDER, beside which may stand "
+            f"{beside}, got {shlex.join(given) if wrong is None else wrong}"
+        )
     folder = Path(given[at + 1])
     try:
         text = (folder / RESUME).read_text()
@@ -57,7 +61,10 @@ def _split(given: list[str]) -> list[str]:
     ]
 
 
-def _allowed(words: list[str], moved: tuple[str, ...], shown: tuple[str, ...]) -> bool:
-    """Whether these are some of the flags: those that move a run have a value each, those of what is shown none."""
+def _refused(words: list[str], moved: tuple[str, ...], shown: tuple[str, ...]) -> str | None:
+    """The first of the words that may not stand there: flags that move a run have a value each, those of what is
+    shown none."""
     left = iter(words)
-    return all(word in shown or (word in moved and next(left, None) is not None) for word in left)
+    return next(
+        (word for word in left if word not in shown and (word not in moved or next(left, None) is None)), None
+    )

@@ -69,15 +69,17 @@ def with_rate(entry: Entry) -> tuple[Entry, Any]:
     The rate is ``lr``. Of a rule with an ``lr`` of its own it is so only beside ``RULE.lr``, the rule's, as in
     ``afl:afl.lr=.01,lr=.1``, which a tuned comparison prints; alone, ``lr`` is the rule's.
     """
-    settings, mine = dict(entry.settings), f"{entry.rule.rpartition(':')[2]}.lr"
-    if "lr" not in registry.settings_of(registry.rule_factory(entry.rule)):
-        rate = settings.pop("lr", None)
-    elif mine in settings:
-        rate = settings.pop("lr", None)
+    settings, mine = dict(entry.settings), own_rate(entry)
+    rate = None if mine and mine not in settings else settings.pop("lr", None)
+    if mine in settings:
         settings["lr"] = settings.pop(mine)
-    else:
-        rate = None
     return entry._replace(settings=settings), rate
+
+
+def own_rate(entry: Entry) -> str:
+    """What the entry's rule calls a rate of its own beside its clients', such as "afl.lr"; empty without one."""
+    owned = "lr" in registry.settings_of(registry.rule_factory(entry.rule))
+    return f"{entry.rule.rpartition(':')[2]}.lr" if owned else ""
 
 
 def own_name(text: str, flag: str = "algorithms") -> tuple[str, dict[str, Any]] | None:

@@ -110,8 +110,8 @@ WRONG = {
     "no checkpoint": (["--checkpoint-every", "5"], "checkpoint_every needs checkpoint, a folder, got none"),
     "resume with a flag": (
         ["--resume", "x", "--rounds", "5"],
-        "resume takes a folder and no other flag but --workers, --scheduler, --quiet, --json, --plots, compare "
-        "--resume FOLDER, got",
+        "resume goes on with a call as it was begun, compare --resume FOLDER, beside which may stand --workers, "
+        "--scheduler, --quiet, --json, --plots, got --rounds$",
     ),
     "resume what is not there": (["--resume", "x"], "resume x is not a folder that --checkpoint left behind"),
     "no such file": (["nowhere.toml"], "config nowhere.toml cannot be read: No such file"),
@@ -139,12 +139,12 @@ def test_a_wrong_call_is_one_sentence_and_status_2(wrong, capsys, tmp_path, monk
         ),
         (
             "--resume kept --rounds 5",
-            "resume takes a folder and no other flag but --devices, --coordinator, --process, --processes, "
-            "--quiet, --json, run",
+            "run --resume FOLDER, beside which may stand --devices, --coordinator, --process, --processes, --quiet, "
+            "--json, got --rounds$",
         ),
-        ("--resume", "resume takes a folder and no other flag but"),
-        ("--resume kept --quiet no", "resume takes a folder and no other flag but"),
-        ("--resume kept --devices", "resume takes a folder and no other flag but"),
+        ("--resume", "resume goes on with a call as it was begun, run --resume FOLDER, .*, got run --resume$"),
+        ("--resume kept --quiet no", "may stand .*, got no$"),
+        ("--resume kept --devices", "may stand .*, got --devices$"),
         ("--quiet --resume kept --json", "resume kept is not a folder that --checkpoint left behind"),
         ("--coordinator=host:1 --resume kept", "resume kept is not a folder that --checkpoint left behind"),
     ],

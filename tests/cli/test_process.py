@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from fedjax_fair.cli import commands
 from fedjax_fair.cli.process import hear_interrupts
 
 
@@ -55,3 +56,21 @@ def test_an_interrupt_before_the_call_is_read_and_after_the_reader_has_gone_is_o
     )
     os.close(writer)
     assert (ended.returncode, ended.stderr) == (130, "fedjax-fair: stopped\n")
+
+
+@pytest.mark.parametrize(
+    ("claimed", "told"), [(True, "; go on with: fedjax-fair compare --resume {}"), (False, "")]
+)
+def test_an_interrupt_before_the_first_checkpoint_tells_how_to_go_on(claimed, told, tmp_path, monkeypatch, capsys):
+    """Where there is a folder to go on from."""
+
+    def interrupted(*_):
+        if claimed:
+            (tmp_path / "resume.json").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "set_up", interrupted)
+    with pytest.raises(SystemExit) as end:
+        commands.main(["compare", "--checkpoint", str(tmp_path)])
+    assert end.value.code == 130
+    assert capsys.readouterr().err == f"fedjax-fair: stopped{told.format(tmp_path)}\n"

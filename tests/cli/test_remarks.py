@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedjax_fair.cli.experiment import experiment_class
-from fedjax_fair.cli.remarks import on_names, on_own_rules, on_weights, rows_of
+from fedjax_fair.cli.remarks import on_names, on_own_rules, on_rates, on_weights, rows_of
 from fedjax_fair.cli.rule_syntax import parse_rule, row_name
 
 
@@ -17,6 +17,17 @@ def entries(*texts):
 def test_rows_with_names_are_told_by_their_rules():
     assert on_names(("fedavg", "mild=qfedavg:q=.1", "qfedavg:q=5")) == ["rows: mild is qfedavg:q=.1"]
     assert on_names(("fedavg", "qfedavg:q=5")) == []
+
+
+def test_a_rate_that_is_the_rules_own_is_told_from_its_clients():
+    texts = ("fedavg:lr=.3", "afl:lr=.3", "mild=afl:lr=.2", "afl", "both=afl:afl.lr=.01,lr=.1")
+    told = "is the rule's own step, and its clients' rate is --lr 0.1;"
+    assert on_rates(texts, 0.1) == [
+        f"afl:lr=.3: lr=0.3 {told} afl:afl.lr=0.3,lr=0.1 gives both",
+        f"mild: lr=0.2 {told} afl:afl.lr=0.2,lr=0.1 gives both",
+    ]
+    command = experiment_class("Compare", [], "")
+    assert rows_of(command(), texts) == {"mild": "is afl(afl.lr=0.2)", "both": "is afl(afl.lr=0.01, lr=0.1)"}
 
 
 def test_the_legend_tells_what_named_rows_were_given_and_what_flags_gave_the_others():
