@@ -30,6 +30,7 @@ def flags(of: "Comparison") -> list[str]:
         *judged_alike(of),
         *early(of),
         *climbing(of),
+        *without_examples(of),
         *few_examples(of),
         *without_value(of),
         *left_out(of),
@@ -102,10 +103,27 @@ def judged_alike(of: "Comparison") -> list[str]:
     ]
 
 
+def without_examples(of: "Comparison") -> list[str]:
+    """Clients that nothing is judged by; by name, where they are the same ones in all replicates."""
+    lacking = [mine == 0 if of.clients is None else (mine == 0) & of.clients for mine in of.examples]
+    counts = np.sum(lacking, 1)
+    if not counts.any():
+        return []
+    names, *others = {history.clients for history in of.runs[of.baseline]}
+    same = not others and all(np.array_equal(mine, lacking[0]) for mine in lacking)
+    who = [] if names is None or not same else [names[k] for k in np.flatnonzero(lacking[0])]
+    more = f" and {len(who) - NAMED} more" if len(who) > NAMED else ""
+    named = f": {', '.join(who[:NAMED])}{more}" if who else ""
+    judged = len(lacking[0]) if of.clients is None else int(of.clients.sum())
+    has, count = ("has", "counts") if counts.mean() == 1 else ("have", "count")
+    told = f"{counts.mean():.3g} of {judged} clients {has} no {of.split} examples, and {count} in no measure"
+    return [told + named]
+
+
 def few_examples(of: "Comparison") -> list[str]:
     """Clients whose accuracy rests on few examples."""
     sizes = [mine if of.clients is None else mine[of.clients] for mine in of.examples]
-    few = [int((mine < FEW).sum()) for mine in sizes]
+    few = [int(((mine > 0) & (mine < FEW)).sum()) for mine in sizes]
     if not any(few):
         return []
     count = f"{np.mean(few):.3g} of {len(sizes[0])} clients"

@@ -139,8 +139,8 @@ def test_a_wrong_call_is_one_sentence_and_status_2(wrong, capsys, tmp_path, monk
         ),
         (
             "--resume kept --rounds 5",
-            "run --resume FOLDER, beside which may stand --devices, --coordinator, --process, --processes, --quiet, "
-            "--json, got --rounds$",
+            "run --resume FOLDER, beside which may stand --devices, --coordinator, --process, --processes, "
+            "--quiet, --json, got --rounds$",
         ),
         ("--resume", "resume goes on with a call as it was begun, run --resume FOLDER, .*, got run --resume$"),
         ("--resume kept --quiet no", "may stand .*, got no$"),

@@ -27,6 +27,7 @@ def history(means=(0.5, 0.5, 0.5), coef=1 / 3, active=True, asked=0, first=11):
 
 
 def comparison(runs, examples=20, **changes):
+    sizes = examples if isinstance(examples, list) else [examples] * len(next(iter(runs.values())))
     kept = {
         **{
             "runs": runs,
@@ -36,7 +37,7 @@ def comparison(runs, examples=20, **changes):
             "fixed": False,
             "same_examples": False,
         },
-        **{"examples": [np.full(N, examples)] * len(next(iter(runs.values()))), "choose": "accuracy"},
+        **{"examples": [np.full(N, each) for each in sizes], "choose": "accuracy"},
         **{"settings": {}, "grids": {}, "tried": {}, "tried_runs": {}, "references": {}, "clients": None},
     }
     return Comparison(**(kept | changes))
@@ -74,6 +75,16 @@ CASES = {
         "still improving at the lowest rate of its grid: a. A model .*, and worst10 may choose it for that. Do not",
     ),
     "few examples": ({"a": plain()}, {"examples": 9}, "6 of 6 clients have fewer than 10 test examples: chance"),
+    "no examples": (
+        {"a": plain()},
+        {"examples": [np.array([0, 20, 20, 20, 0, 20]), np.array([20, 20, 20, 20, 0, 20])]},
+        "^1.5 of 6 clients have no test examples, and count in no measure$",
+    ),
+    "no examples, by name": (
+        {"a": [history()._replace(names=Names(clients=tuple("abcdef")))] * 2},
+        {"examples": [np.array([20, 20, 20, 20, 0, 20])] * 2},
+        "^1 of 6 clients has no test examples, and counts in no measure: e$",
+    ),
     "judged by the same": (
         {"a": plain()},
         {"same_examples": True},
