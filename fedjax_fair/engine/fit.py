@@ -99,16 +99,17 @@ def _check_scores(argument: str, given: PerExample, outputs: jax.ShapeDtypeStruc
                 f"{name} needs logits [B, C] and integer labels [B], or [B, T, C] and [B, T], got outputs "
                 f"{outputs.shape} and labels {y.shape} of type {y.dtype}; pass another {argument}="
             )
+    whole = "; a measure of all of a client's examples is ff.losses.whole(function)" * (argument == "metric")
     try:
         values = jax.eval_shape(given, outputs, y)
     except Exception as error:  # whatever a user's function raises
         raise ValueError(
             f"{argument} must take two examples' outputs {outputs.dtype}{list(outputs.shape)} and labels "
-            f"{y.dtype}{list(y.shape)}, got {said(error)}"
+            f"{y.dtype}{list(y.shape)}, got {said(error)}{whole}"
         ) from error
     if getattr(values, "shape", None) != (2,):
         got = f"shape {values.shape}" if hasattr(values, "shape") else type(values).__name__
-        raise ValueError(f"{argument} must return one value per example, [2] for two, got {got}")
+        raise ValueError(f"{argument} must return one value per example, [2] for two, got {got}{whole}")
 
 
 def check_labels(loss: PerExample, tried: Tried, y: np.ndarray) -> None:
