@@ -70,7 +70,8 @@ def test_whole_numbers_are_targets_of_a_regression_where_that_is_asked_for():
 
 def test_a_dictionarys_test_examples_stay_their_clients_own():
     some = {name: values[:6] for name, values in ROWS.items()}
-    data = read({"train": made(ROWS), "test": made(some)})
+    with pytest.warns(UserWarning, match="6 of 6 examples of test are training examples, too"):
+        data = read({"train": made(ROWS), "test": made(some)})
     assert np.asarray(data.test.size).tolist() == [3, 3]
 
 

@@ -163,6 +163,15 @@ def test_a_table_of_test_rows_goes_to_its_clients():
     assert (np.asarray(data.x)[np.asarray(data.test.rows), 0] == 100).all()
 
 
+def test_test_rows_that_are_training_rows_are_warned_of():
+    made, given = frame(), {"client": "hospital", "label": "ill"}
+    with pytest.warns(
+        UserWarning, match="3 of 3 examples of test are training examples, too: results on them tell"
+    ):
+        ff.data.table(made, **given, test=made.iloc[:3])
+    ff.data.table(made, **given, test=pd.concat([made.iloc[:3], made.iloc[:3].assign(age=100.0)]))  # half of them
+
+
 @pytest.mark.parametrize(
     ("given", "y", "labels"),
     [
@@ -290,7 +299,7 @@ def test_images_are_scaled_and_grey_where_none_has_colour(place):
 
 def test_clients_too_small_are_left_out_and_counted():
     made = pd.concat([frame(), frame().iloc[:2].assign(hospital="north")])
-    test = frame().iloc[:2].assign(hospital=["north", "east"])
+    test = frame().iloc[:2].assign(hospital=["north", "east"], age=100.0)
     with pytest.warns(UserWarning, match="min_examples=3 leaves out 1 of 3 clients, with 2 of 42 examples"):
         data = ff.data.table(made, client="hospital", label="ill", test=test, min_examples=3)
     assert data.clients == ("east", "west")

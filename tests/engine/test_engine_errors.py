@@ -78,8 +78,8 @@ def refused(sentence):
         ),
         (
             {"metric": lambda outputs, y: outputs},
-            "metric must return one value per example, [2] for two, got shape (2, 3); a measure of all of a client's "
-            "examples is ff.losses.whole(function)",
+            "metric must return one value per example, [2] for two, got shape (2, 3); a measure of all of a "
+            "client's examples is ff.losses.whole(function)",
         ),
         ({"model": ff.models.logistic_regression(2)}, "labels must be below the model's 2 outputs, got label 2"),
         (

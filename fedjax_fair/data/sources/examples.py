@@ -13,6 +13,11 @@ from fedjax_fair.data.names import Names
 from fedjax_fair.data.normalize import Normalizer
 from fedjax_fair.data.store import device_copy
 
+LEAKED = 0.5
+"""The share of test examples that are training examples from where few distinct rows do not explain it."""
+LOOKED_AT = 64e6
+"""Bytes of training examples up to which they are compared with the test examples."""
+
 
 class Part(NamedTuple):
     """Training examples, or test examples."""
@@ -134,14 +139,26 @@ def large_enough(found: Examples, least: int | None) -> Examples:
     return found._replace(train=train, test=test)
 
 
-def check_tested(test: Part | None, train: Part, where: str) -> None:
-    """Raise ValueError for test examples of clients that nobody trains as."""
+def check_tested(test: Part | None, train: Part, where: str, published: bool = False) -> None:
+    """Raise ValueError for test examples of clients that nobody trains as; warn where most are training examples.
+
+    They may be so in a split that was ``published``; of large data nothing is known.
+    """
     if test is None:
         return
     if len(strangers := np.setdiff1d(test.client, train.client)):
         raise ValueError(
             f"{where} must be of clients that train, got {len(strangers)} others, such as {str(strangers[0])!r}: "
             "every client's own examples are to be split, not the clients"
+        )
+    if published or train.x.nbytes > LOOKED_AT:
+        return
+    known = {x.tobytes() + y.tobytes() for x, y in zip(train.x, train.y)}
+    again = sum(x.tobytes() + y.tobytes() in known for x, y in zip(test.x, test.y))
+    if again > LEAKED * len(test.y):
+        warn(
+            f"{again} of {len(test.y)} examples of {where} are training examples, too: results on them tell how "
+            "well they are remembered"
         )
 
 

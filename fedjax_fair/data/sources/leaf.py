@@ -80,7 +80,7 @@ def parts_of(folder: str | Path) -> tuple[Part, Part | None]:
     tested = _files(place / "test") if apart else []
     test = _read(tested) if tested else None
     if test is not None:
-        check_tested(test, train, f"{place / 'test'}")
+        check_tested(test, train, f"{place / 'test'}", published=True)
         if test.x.shape[1:] != train.x.shape[1:] or test.x.dtype.kind != train.x.dtype.kind:
             raise ValueError(
                 f"{place / 'test'} must have x like those of train, {train.x.dtype}{list(train.x.shape[1:])}, got "
