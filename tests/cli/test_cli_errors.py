@@ -283,6 +283,7 @@ UNREADABLE = {
     "compare --split .5 .5": "--split must be 3 numbers, got [0.5, 0.5]",
     "compare --mlp.features 3 x": "--mlp.features must be a whole number, got 'x'",
     "compare --overwrite maybe": "--overwrite takes no value, got 'maybe'",
+    "compare --references False": "--references takes no value, got 'False'; --no-references turns it off",
     "compare --test offical": "--test must be one of clients, official, got 'offical'; did you mean 'official'?",
     "compare --cohort None --test x": "--test must be one of clients, official, got 'x'",
     "compare stray": "compare takes flags, or first a settings file that ends in .toml, got 'stray'",
