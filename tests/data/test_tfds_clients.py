@@ -28,7 +28,8 @@ def read(**settings):
 
 @pytest.mark.usefixtures("standing")
 def test_records_become_a_federation():
-    data = read(test="test")
+    with pytest.warns(UserWarning, match="4 of 4 examples of test are training examples, too"):
+        data = read(test="test")
     assert data.clients == ("ann", "bob")
     assert data.names.labels == ("yes",)
     assert data.x.shape == (24, 2)
