@@ -11,7 +11,7 @@ from typing import Any
 from fedjax_fair.cli import several
 from fedjax_fair.cli.arguments import Listing, Reporting, Reproduction, read_command
 from fedjax_fair.cli.process import collect_seldom, end_at_once, flushed, hear_interrupts, keep_programs, split_cpu
-from fedjax_fair.cli.resuming import RESUME, resumed
+from fedjax_fair.cli.resuming import resumed
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -40,8 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def act(given: list[str], alone: bool = False) -> None:
     """Do what the words of the command line say; a wrong one ends in a sentence and exit status 2."""
     experiment: Any = None
+    claimed = False  # whether the checkpoint's folder is this call's
     try:
         words, going_on = resumed(given)
+        claimed = going_on
         experiment, rules = read_command(words)
         if isinstance(experiment, Listing):
             show_list(experiment)
@@ -65,6 +67,7 @@ def act(given: list[str], alone: bool = False) -> None:
             count_only(experiment, rules, words[0])
             return
         plan, folder = set_up(experiment, rules, going_on, words[0])
+        claimed = True
         acts: dict[str, Any] = {"run": train, "compare": train_comparison, "sweep": train_grid}
         acts[words[0]](plan, folder, ["fedjax-fair", *given])
     except ValueError as error:
@@ -73,18 +76,18 @@ def act(given: list[str], alone: bool = False) -> None:
         print(f"fedjax-fair: {in_flags(str(error))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt as stop:
-        again = "" if experiment is None else goes_on_with(experiment, words[0])
+        again = "" if experiment is None else goes_on_with(experiment, words[0], claimed)
         if not again:
             raise
         raise KeyboardInterrupt(f"{str(stop) or 'stopped'}; go on with: {again}") from None
 
 
-def goes_on_with(experiment: Any, command: str) -> str:
+def goes_on_with(experiment: Any, command: str, claimed: bool) -> str:
     """The call that goes on from what an interrupted one has kept; empty where nothing is kept."""
     if isinstance(experiment, Reproduction):
         return "the same command"
     kept = getattr(experiment, "checkpoint", None)
-    if kept is None or not (Path(kept) / RESUME).is_file():  # it may have come before the folder was made
+    if kept is None or not claimed:  # what lies there may be another call's
         return ""
     flags = [("--resume", kept), *((f"--{by}", getattr(experiment, by, None)) for by in ("workers", "scheduler"))]
     words = [str(word) for flag, value in flags if value is not None for word in (flag, value)]

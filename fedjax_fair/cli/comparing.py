@@ -103,7 +103,7 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
     on = ground.data if fixed else federation
     remarks = [
         *on_names(texts),
-        *on_rates(texts, first.lr),
+        *on_rates(texts, first.lr, first.tune),
         *on_weights(first, entries, ground.data.sizes),
         *on_choice(first),
         *on_own_rules(entries, grids),

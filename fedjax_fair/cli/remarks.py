@@ -20,7 +20,7 @@ def on_names(texts: tuple[str, ...]) -> list[str]:
     return [f"rows: {'; '.join(named)}"] if named else []
 
 
-def on_rates(texts: tuple[str, ...], lr: Any) -> list[str]:
+def on_rates(texts: tuple[str, ...], lr: Any, tuned: bool = False) -> list[str]:
     """What an ``lr`` is of a rule that has one of its own: of other rules it is their clients' learning rate."""
     found = []
     for text in texts:
@@ -28,10 +28,9 @@ def on_rates(texts: tuple[str, ...], lr: Any) -> list[str]:
         mine = own_rate(entry)
         if mine and "lr" in entry.settings and mine not in entry.settings:
             rate = f"{entry.settings['lr']}"
-            found.append(
-                f"{row_name(text)}: lr={rate} is the rule's own step, and its clients' rate is --lr {lr}; "
-                f"{entry.rule}:{mine}={rate},lr={lr} gives both"
-            )
+            both = f"--lr {lr}; {mine}={rate},lr={lr} in its place gives both"
+            theirs = f"tuned around --lr {lr}" if tuned else both
+            found.append(f"{row_name(text)}: lr={rate} is the rule's own step, and its clients' rate is {theirs}")
     return found
 
 

@@ -90,8 +90,9 @@ def from_words(words: list[str], kind: Any, name: str) -> Any:
         given = next(option for option in options if option is not type(None))
         return None if words == ["None"] else from_words(words, given, name)
     if kind is bool and words:
-        off = f"; --no-{name.removeprefix('--')} turns it off" * (words[0].lower() in ("false", "no", "off", "0"))
-        raise ValueError(f"{name} takes no value, got {words[0]!r}{off}")
+        off = words[0].lower() in ("false", "no", "off", "0") and not name.startswith("--no-")
+        hint = f"; --no-{name.removeprefix('--')} turns it off" if off else ""
+        raise ValueError(f"{name} takes no value, got {words[0]!r}{hint}")
     if origin is not tuple and kind is not bool and len(words) != 1:
         raise ValueError(f"{name} takes one value, got {' '.join(words) or 'nothing'}")
     if kind is bool:

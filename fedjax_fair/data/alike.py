@@ -44,6 +44,12 @@ def alike(datas: Sequence[FederatedData]) -> Alike:
     length = max(len(data.y) for data in datas)
     most = {split: np.max([getattr(data, split).size for data in datas], axis=0) for split in SPLITS}
     others = any((data.sizes != most["train"]).any() for data in datas)
+    if others and len(most["train"]) == 1:  # whose size is one size, however it is padded
+        got = sorted({int(data.sizes[0]) for data in datas})
+        raise ValueError(
+            "federation must have two clients or more where replicates differ in size, got one client with "
+            f"{got[0]} to {got[-1]} training examples"
+        )
     if others and (most["train"] == most["train"][0]).all():
         most["train"][0] += 1  # or a program would take it that all clients of all federations have as many
     rows = {split: max(len(getattr(data, split).rows) for data in datas) for split in SPLITS}

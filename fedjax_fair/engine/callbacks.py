@@ -10,7 +10,7 @@ import numpy as np
 
 from fedjax_fair import metrics
 from fedjax_fair.checks import check_choice, check_count
-from fedjax_fair.engine.history import History, judged
+from fedjax_fair.engine.history import History, failed, judged
 from fedjax_fair.engine.processes import writes
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.types import SimState
@@ -32,7 +32,7 @@ def early_stopping(
         "loss".
       best: whether the highest or the lowest value is the best; by default what the history's metric says, the
         lowest of "variance", "std", "gini" and the losses, and the highest of "jain". NaN, as of an evaluation at
-        which a client failed, is never better.
+        which all clients failed or a client's metric is not finite, is never better.
       split: one that the simulation evaluates, by default the first; "validation" keeps the test split unseen.
 
     Raises:
@@ -167,9 +167,12 @@ def lines(history: History) -> list[dict[str, Any]]:
 
 
 def _measures(history: History, split: str) -> Iterator[dict[str, float]]:
-    """Of each evaluation every measure of fairness; all NaN where a client with examples has no finite result, for
-    what is left would be that of the others."""
-    for accuracy, loss, there in zip(*history.scores[split][:2], judged(history, split)):
+    """Of each evaluation every measure of fairness; all NaN where the run is lost, as tables take it.
+
+    That is where everybody failed, or a client's metric is not finite: what is left would be the others' results.
+    """
+    parts = (*history.scores[split][:2], judged(history, split), failed(history, split))
+    for accuracy, loss, there, broken in zip(*parts):
         measures = metrics.summary(accuracy, loss=loss, metric=history.metric, where=there)
-        lost = (there & ~np.isfinite(accuracy)).any()
+        lost = broken.any() and ((broken == there).all() or (broken & ~np.isfinite(accuracy)).any())
         yield {name: float("nan") if lost else float(value) for name, value in measures.items()}

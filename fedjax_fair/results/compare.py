@@ -199,7 +199,8 @@ def _choose(
         return np.where(np.isnan(means), -np.inf, means)
 
     def best(rule: str, first: np.ndarray) -> int:
-        return int(np.lexsort((scores(rule, "accuracy"), first))[-1]) if np.isfinite(first).any() else 0
+        points = scores(rule, "accuracy")  # none is finite where all runs failed
+        return int(np.lexsort((points, first))[-1]) if np.isfinite(points).any() else 0
 
     chosen = dict.fromkeys(histories, 0)
     if choose != "accuracy_if_worst10":

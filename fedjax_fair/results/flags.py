@@ -173,8 +173,8 @@ def absent_from_references(of: "Comparison") -> list[str]:
         return []
     return [
         "(local) and (pooled) train as if nobody was absent and no update lost, but of "
-        f"{of.baseline}'s only {100 * np.mean(shares):.0f} % counted: both have trained longer than the rules' "
-        "clients, and better off is too low"
+        f"{of.baseline}'s only {100 * np.mean(shares):.0f} % counted: both have trained longer than its "
+        "clients, which moves better off"
     ]
 
 

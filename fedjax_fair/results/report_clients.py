@@ -28,10 +28,12 @@ def worst_served(
         return ""
     kinds = {"accuracy": metric} | {f"measures/{name}": kind for name, kind in further.items()}
     counted = arrays.get("honest", np.ones(len(arrays["clients"]), bool))
+    whole = {rule: np.isfinite(arrays[f"{rule}/loss"][:, -1]) for rule in rules}  # else the client failed
     served = {
-        (kind, rule): kind.scale * over_runs(arrays[f"{rule}/{place}"][:, -1, counted])
+        (kind, rule): kind.scale * over_runs(np.where(whole[rule], ends, np.nan)[:, counted])
         for place, kind in kinds.items()
         for rule in rules
+        for ends in [arrays[f"{rule}/{place}"][:, -1]]
     }
     names, first = arrays["clients"][counted], served[metric, rules[0]]
     judged = arrays.get(f"{rules[0]}/judged")  # folders of before 2026-11 lack it

@@ -284,6 +284,7 @@ UNREADABLE = {
     "compare --mlp.features 3 x": "--mlp.features must be a whole number, got 'x'",
     "compare --overwrite maybe": "--overwrite takes no value, got 'maybe'",
     "compare --references False": "--references takes no value, got 'False'; --no-references turns it off",
+    "compare --no-references no": "--no-references takes no value, got 'no'",
     "compare --test offical": "--test must be one of clients, official, got 'offical'; did you mean 'official'?",
     "compare --cohort None --test x": "--test must be one of clients, official, got 'x'",
     "compare stray": "compare takes flags, or first a settings file that ends in .toml, got 'stray'",

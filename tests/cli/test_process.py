@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from fedjax_fair.cli import commands
+from fedjax_fair.cli import commands, comparing
 from fedjax_fair.cli.process import hear_interrupts
 
 
@@ -62,14 +62,14 @@ def test_an_interrupt_before_the_call_is_read_and_after_the_reader_has_gone_is_o
     ("claimed", "told"), [(True, "; go on with: fedjax-fair compare --resume {}"), (False, "")]
 )
 def test_an_interrupt_before_the_first_checkpoint_tells_how_to_go_on(claimed, told, tmp_path, monkeypatch, capsys):
-    """Where there is a folder to go on from."""
+    """Once the folder is this call's: another one's may lie there before."""
+    (tmp_path / "resume.json").touch()
 
     def interrupted(*_):
-        if claimed:
-            (tmp_path / "resume.json").touch()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "set_up", interrupted)
+    monkeypatch.setattr(commands, "set_up", (lambda *_: (None, tmp_path)) if claimed else interrupted)
+    monkeypatch.setattr(comparing, "train_comparison", interrupted)
     with pytest.raises(SystemExit) as end:
         commands.main(["compare", "--checkpoint", str(tmp_path)])
     assert end.value.code == 130

@@ -23,9 +23,11 @@ def test_a_rate_that_is_the_rules_own_is_told_from_its_clients():
     texts = ("fedavg:lr=.3", "afl:lr=.3", "mild=afl:lr=.2", "afl", "both=afl:afl.lr=.01,lr=.1")
     told = "is the rule's own step, and its clients' rate is --lr 0.1;"
     assert on_rates(texts, 0.1) == [
-        f"afl:lr=.3: lr=0.3 {told} afl:afl.lr=0.3,lr=0.1 gives both",
-        f"mild: lr=0.2 {told} afl:afl.lr=0.2,lr=0.1 gives both",
+        f"afl:lr=.3: lr=0.3 {told} afl.lr=0.3,lr=0.1 in its place gives both",
+        f"mild: lr=0.2 {told} afl.lr=0.2,lr=0.1 in its place gives both",
     ]
+    tuned = "afl:lr=.3: lr=0.3 is the rule's own step, and its clients' rate is tuned around --lr 0.1"
+    assert on_rates(("afl:lr=.3",), 0.1, tuned=True) == [tuned]
     command = experiment_class("Compare", [], "")
     assert rows_of(command(), texts) == {"mild": "is afl(afl.lr=0.2)", "both": "is afl(afl.lr=0.01, lr=0.1)"}
 

@@ -74,6 +74,11 @@ def test_where_the_largest_would_be_of_one_size_and_not_all_are_they_are_not(siz
     assert {len(data.train.rows) for data in (form.largest, *form.each)} == {int(form.largest.sizes.sum())}
 
 
+def test_a_single_client_of_another_size_in_every_federation_is_refused():
+    with pytest.raises(ValueError, match=r"two clients or more .*, got one client with 4 to 6 training examples"):
+        alike([toy.federation((4,)), toy.federation((6,), seed=1)])
+
+
 def test_bringing_data_to_one_form_compiles_nothing():
     """Fifteen ms would go by for every new shape of an array, and each federation has shapes of its own."""
     rng, labels = np.random.default_rng(0), np.arange(97) % 3

@@ -170,6 +170,8 @@ def test_test_rows_that_are_training_rows_are_warned_of():
     ):
         ff.data.table(made, **given, test=made.iloc[:3])
     ff.data.table(made, **given, test=pd.concat([made.iloc[:3], made.iloc[:3].assign(age=100.0)]))  # half of them
+    answers = made.assign(age=np.arange(len(made)) % 2.0)  # two columns of two values: rows are often alike
+    ff.data.table(answers, **given, test=answers.iloc[:3])
 
 
 @pytest.mark.parametrize(

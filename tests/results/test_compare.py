@@ -205,6 +205,12 @@ def test_a_setting_of_which_runs_failed_is_chosen_only_where_there_is_no_other(s
         assert _choose(histories, tried, "a", choose, ("validation", 2, None)) == {"a": chosen}
 
 
+def test_where_the_criterion_knows_no_setting_accuracy_decides(found):
+    """A Gini coefficient of what may be negative is NaN, though no run failed."""
+    tried = {"a": [{"accuracy": np.array([of]), "gini": np.array([np.nan])} for of in (0.1, 0.9, 0.5)]}
+    assert _choose({"a": [found.runs["fedavg"]]}, tried, "a", "gini", ("validation", 2, None)) == {"a": 1}
+
+
 def referenced(rule, **trainer):
     """The losses of a comparison's reference rows."""
 

@@ -213,6 +213,15 @@ def test_the_page_lists_the_worst_served_of_those_who_count(tmp_path):
     assert "the 10 of 12 clients" in worst
 
 
+def test_a_failure_of_the_loss_alone_counts_on_the_page_and_in_the_stream(tmp_path):
+    names = Names(clients=("p", "q", "r"))
+    run = scored([[0.3, 0.5, 0.9]], [[1, 1, np.inf]], names=names)
+    page = report(ff.save(tmp_path / "out", {"a": run})).read_text().partition("The worst served clients")[2]
+    assert page.index("r</td><td>–") < page.index("p</td><td>30.0")
+    ff.callbacks.stream(tmp_path / "told.jsonl")(SimpleNamespace(params={}), scored([[0.5, 0.7]], [[np.inf, NAN]]))
+    assert json.loads((tmp_path / "told.jsonl").read_text())["accuracy"] is None
+
+
 @pytest.mark.parametrize("everybody", [True, False])
 def test_the_others_results_are_not_those_of_a_run_in_which_a_client_fails(everybody, tmp_path):
     metric = ff.Metric(None, for_everybody=everybody, name="score")
