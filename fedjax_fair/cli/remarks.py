@@ -42,13 +42,14 @@ def rows_of(experiment: Any, texts: tuple[str, ...]) -> dict[str, str]:
         usual = parts.settings_of_factory(type(experiment)(), entry.rule)
         options = parts.settings_of_factory(experiment, entry.rule)
         flags = {key: value for key, value in options.items() if value != usual.get(key)}
+        given = entry.settings
+        if ("lr" in flags or "lr" in given) and (mine := own_rate(entry)):  # its flag is --afl.lr, too
+            flags = {mine if key == "lr" else key: value for key, value in flags.items()}
+            given = given if mine in given else {mine if key == "lr" else key: v for key, v in given.items()}
         selector = f", clients by {call(entry.selector, entry.selector_settings)}" if entry.selector else ""
         if name != text:
-            given = flags | entry.settings
-            if "lr" in given and (mine := own_rate(entry)) and mine not in given:
-                given = {mine if key == "lr" else key: value for key, value in given.items()}
-            found[name] = f"is {call(entry.rule, given)}{selector}"
-        elif more := has({key: value for key, value in flags.items() if key not in entry.settings}):
+            found[name] = f"is {call(entry.rule, flags | given)}{selector}"
+        elif more := has({key: value for key, value in flags.items() if key not in given}):
             found[name] = more
     return found
 

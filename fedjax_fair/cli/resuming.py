@@ -29,11 +29,12 @@ def resumed(given: list[str]) -> tuple[list[str], bool]:
     more = given[1:at] + given[at + 2 :]
     command = given[0] if given[0] in TRAINING else "run"
     wrong = _refused(more, MOVED[command], SHOWN[command])
-    if given[0] not in TRAINING or len(given) < at + 2 or wrong is not None:
+    named = given[0] in TRAINING and len(given) > at + 1 and not given[at + 1].startswith("--")
+    if not named or wrong is not None:
         beside = ", ".join((*MOVED[command], *SHOWN[command]))
         raise ValueError(
             f"resume goes on with a call as it was begun, {command} --resume FOLDER, beside which may stand "
-            f"{beside}, got {shlex.join(given) if wrong is None else wrong}"
+            f"{beside}, got {wrong if named else shlex.join(given)}"
         )
     folder = Path(given[at + 1])
     try:

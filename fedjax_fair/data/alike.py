@@ -26,6 +26,9 @@ def alike(datas: Sequence[FederatedData]) -> Alike:
     """Pad what differs in size: the stores with zeros, the tables with rows whose owner is client N, who is not.
 
     Federations of as many clients and of examples of one shape; those of one form already stay as they are.
+
+    Raises:
+      ValueError: one client, of several sizes; several federations that are off the device.
     """
     first = datas[0]
     stores = [data.x for data in datas if isinstance(data.x, HostStore)]

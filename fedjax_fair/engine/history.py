@@ -115,8 +115,7 @@ class History(NamedTuple):
         """
         pandas = pandas_for("client_table")
         _check_range(self)
-        columns: dict[str, Any] = {}
-        n = np.shape(self.accuracy)[1]
+        columns, n = dict[str, Any](), np.shape(self.accuracy)[1]
         for split in self.scores:
             examples = None if self.examples is None else self.examples.get(split)
             found = {
@@ -130,8 +129,8 @@ class History(NamedTuple):
         who = np.arange(n) if self.clients is None else self.clients
         group = {} if self.groups is None else {"group": self.groups}
         made = pandas.DataFrame({"client": who, **group, "rounds": taken, **columns})
-        broken = failed(self, next(iter(self.scores)))[-1]
-        order = np.argsort(worst_first(self.accuracy[-1], broken, self.metric), kind="stable")
+        ended = self.accuracy[-1], failed(self, next(iter(self.scores)))[-1]
+        order = np.argsort(worst_first(*ended, self.metric), kind="stable")
         return made.iloc[order].reset_index(drop=True)
 
     def group_table(self) -> Any:

@@ -118,10 +118,8 @@ class Comparison(NamedTuple):
 
     def failures(self) -> dict[str, str]:
         """What has to be said behind the name of a row of which runs failed, such as " (1 of 3 seeds failed)"."""
-        ended = {
-            rule: remark([outcome(self.judged(history), self.split) for history in histories])
-            for rule, histories in {**self.runs, **self.references}.items()
-        }
+        rows = {**self.runs, **self.references}
+        ended = {rule: remark([outcome(self.judged(h), self.split) for h in of]) for rule, of in rows.items()}
         return {rule: said for rule, said in ended.items() if said}
 
     def table(self) -> str:
@@ -215,10 +213,9 @@ class Comparison(NamedTuple):
         names = ("baseline", "split", "last", "first_seed", "fixed", "same_examples")
         plain: dict[str, Any] = {name: getattr(self, name) for name in names}
         plain |= {"replicates": len(self.examples), "measures": measures, "differences": differences}
-        plain |= {"failures": self.failures()}
         plain |= {"choose": self.choose, "settings": self.settings, "tried": tried} if self.settings else {}
         warned = flags(self)
-        return plain | {"notes": [*self.legend(), *warned], "flags": warned}
+        return plain | {"notes": [*self.legend(), *warned], "flags": warned, "failures": self.failures()}
 
     def to_latex(self) -> str:
         r"""A ``tabular`` (package booktabs): per rule mean ± std of every measure, ``^*`` where Holm's p < .05.

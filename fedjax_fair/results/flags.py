@@ -116,18 +116,20 @@ def without_examples(of: "Comparison") -> list[str]:
     named = f": {', '.join(who[:NAMED])}{more}" if who else ""
     judged = len(lacking[0]) if of.clients is None else int(of.clients.sum())
     has, count = ("has", "counts") if counts.mean() == 1 else ("have", "count")
-    told = f"{counts.mean():.3g} of {judged} clients {has} no {of.split} examples, and {count} in no measure"
-    return [told + named]
+    return [f"{_mean(counts)} of {judged} clients {has} no {of.split} examples, and {count} in no measure{named}"]
+
+
+def _mean(counts: Any) -> str:
+    """Clients on average over the replicates."""
+    return f"{np.mean(counts):.3g}" if np.mean(counts) < 100 else f"{np.mean(counts):.0f}"
 
 
 def few_examples(of: "Comparison") -> list[str]:
     """Clients whose accuracy rests on few examples."""
     sizes = [mine if of.clients is None else mine[of.clients] for mine in of.examples]
     few = [int(((mine > 0) & (mine < FEW)).sum()) for mine in sizes]
-    if not any(few):
-        return []
-    count = f"{np.mean(few):.3g} of {len(sizes[0])} clients"
-    return [f"{count} have fewer than {FEW} {of.split} examples: chance has a say in who is served worst"]
+    said = f"have fewer than {FEW} {of.split} examples: chance has a say in who is served worst"
+    return [f"{_mean(few)} of {len(sizes[0])} clients {said}"] if any(few) else []
 
 
 def without_value(of: "Comparison") -> list[str]:
@@ -147,8 +149,8 @@ def without_value(of: "Comparison") -> list[str]:
     told = f"{of.metric.name} has no value for"
     names, *others = {history.clients for history in histories}
     if others or (names is None and not of.fixed):
-        counts = np.mean([mine.sum() for mine in lacking])
-        return [f"{told} {counts:.3g} of {len(lacking[0])} clients, mean over the replicates"]
+        count = _mean(np.sum(lacking, 1))
+        return [f"{told} {count} of {len(lacking[0])} clients, mean over the replicates"]
     times = np.sum(lacking, 0)
     who = np.flatnonzero(times)
     called = [f"client {k}" if names is None else names[k] for k in who]

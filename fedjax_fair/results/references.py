@@ -14,7 +14,8 @@ from fedjax_fair.engine.freezing import freezing
 from fedjax_fair.engine.history import History, judged, told
 from fedjax_fair.engine.precision import computing
 from fedjax_fair.engine.training import cohort_training, local_work
-from fedjax_fair.local.sgd import LocalSGD, full_batch_step, one_step
+from fedjax_fair.local.remembering import within
+from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.models import as_model
 from fedjax_fair.numerics.model_size import is_small, is_tiny
 from fedjax_fair.numerics.xla_options import SMALL, TINY_QUICK, Compiled, compiled
@@ -78,10 +79,14 @@ def reference(sim: Simulation, data: FederatedData) -> Reference:
 
 
 def trainer_of(sim: Simulation) -> Train:
-    """What clients train by: the simulation's trainer, or its one step a round where the rule is (q-)FedSGD."""
+    """What clients train by: the simulation's trainer, with the rule's own epochs, steps and batches (FedSGD's one
+    step a round, also inside a method around it), and without what else a method adds."""
     trainer: Train = _arguments(sim)["trainer"]
     local = as_method(_arguments(sim)["aggregator"]).local
-    return local(trainer) if local in (full_batch_step, one_step) else trainer
+    inner = within(trainer if local is None else local(trainer))
+    if not isinstance(inner, LocalSGD) or not isinstance(trainer, LocalSGD):
+        return trainer
+    return trainer._replace(epochs=inner.epochs, steps=inner.steps, batch_size=inner.batch_size)
 
 
 def needs_its_own(sim: Simulation) -> bool:

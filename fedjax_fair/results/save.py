@@ -33,7 +33,8 @@ def save(
     Args:
       folder: where; it is made.
       runs: per rule its history, or a list of them, one per seed; or what ``ff.compare`` or ``ff.sweep`` returned.
-        Everything is of the first split, and of a comparison of the split that it quotes.
+        Everything is of the first split, and of a comparison of the split that it quotes (``evaluate`` in
+        ``settings`` is then that one, whatever is given).
       settings: what a reader needs to repeat it: words, numbers, truth values, lists and tables of them. The page
         shows all, and ``dataset`` and ``model`` in its first line.
       clients: bool[N], the ones to judge by, such as the honest; all by default, or the comparison's.

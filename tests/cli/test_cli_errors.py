@@ -143,6 +143,7 @@ def test_a_wrong_call_is_one_sentence_and_status_2(wrong, capsys, tmp_path, monk
             "--quiet, --json, got --rounds$",
         ),
         ("--resume", "resume goes on with a call as it was begun, run --resume FOLDER, .*, got run --resume$"),
+        ("--resume --devices 2", "may stand .*, got run --resume --devices 2$"),
         ("--resume kept --quiet no", "may stand .*, got no$"),
         ("--resume kept --devices", "may stand .*, got --devices$"),
         ("--quiet --resume kept --json", "resume kept is not a folder that --checkpoint left behind"),

@@ -30,6 +30,13 @@ def test_a_rate_that_is_the_rules_own_is_told_from_its_clients():
     assert on_rates(("afl:lr=.3",), 0.1, tuned=True) == [tuned]
     command = experiment_class("Compare", [], "")
     assert rows_of(command(), texts) == {"mild": "is afl(afl.lr=0.2)", "both": "is afl(afl.lr=0.01, lr=0.1)"}
+    usual = command()
+    flagged = dataclasses.replace(usual, afl=dataclasses.replace(usual.afl, lr=0.05))
+    assert rows_of(flagged, texts) == {
+        "mild": "is afl(afl.lr=0.2)",
+        "afl": "has afl.lr=0.05",
+        "both": "is afl(afl.lr=0.01, lr=0.1)",
+    }
 
 
 def test_the_legend_tells_what_named_rows_were_given_and_what_flags_gave_the_others():

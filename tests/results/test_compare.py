@@ -223,8 +223,9 @@ def referenced(rule, **trainer):
     return {name: histories[0].loss for name, histories in rows.items()}
 
 
-def test_the_references_of_fedsgd_make_one_step_on_all_examples_a_round():
-    found, expected = referenced(ff.fedsgd()), referenced(ff.fedavg(), batch_size=None)
+@pytest.mark.parametrize("rule", [ff.fedsgd(), ff.scaffold(aggregator=ff.fedsgd())], ids=["alone", "in scaffold"])
+def test_the_references_of_fedsgd_make_one_step_on_all_examples_a_round(rule):
+    found, expected = referenced(rule), referenced(ff.fedavg(), batch_size=None)
     for row in ("local", "pooled"):
         assert_allclose(found[row], expected[row], rtol=1e-5)
 

@@ -158,6 +158,12 @@ def test_each_flag_names_its_rules(runs, changes, sentence):
     assert any(re.search(sentence, flag) for flag in found), found
 
 
+def test_references_are_excused_only_where_there_are_some_and_the_baselines_clients_were_absent():
+    rows, gone = {"local": plain(), "pooled": plain()}, [history(active=(True, False, False))] * 2
+    for runs, references in (({"a": gone}, {}), ({"a": plain(), "b": gone}, rows)):
+        assert not any("as if nobody" in flag for flag in flags(comparison(runs, references=references)))
+
+
 def test_a_choice_inside_its_grid_and_a_grid_of_words_are_no_edges():
     inside = {**TUNED, "settings": {"a": {"q": 0.5}}}
     words = {**TUNED, "settings": {"a": {"q": "x"}}, "grids": {"a": {"q": ["x", "y", "z"]}}}
