@@ -12,11 +12,13 @@ def by_name(client: Any, group: Any, names: Any = None) -> dict[Any, str]:
     """Each client's group, of arrays with one entry per example; ``names`` are what numbers are called.
 
     Raises:
-      ValueError: arrays of other lengths, or a client whose examples are of several groups.
+      ValueError: arrays of other lengths, an example without a group, or a client whose examples are of several.
     """
     client, group = np.asarray(client), np.asarray(group)
     if group.ndim != 1 or len(group) != len(client):
         raise ValueError(f"group must have one entry per example, {len(client)}, got {list(group.shape)}")
+    if (gaps := np.array([name is None or name != name for name in group.tolist()], bool)).any():
+        raise ValueError(f"group must be there for every example, got none for example {int(gaps.argmax())}")
     words = group.astype(str)
     clients, first, of_row = np.unique(client, return_index=True, return_inverse=True)
     other = np.flatnonzero(words != words[first][of_row])

@@ -31,7 +31,11 @@ def words_of(clients: Iterable[Any]) -> Words | None:
     (('north', 'south'), None, ('7', '12'))
     """
     listed = list(clients)
-    return None if listed == [*range(len(listed))] else tuple(str(name) for name in listed)
+    return None if listed == [*range(len(listed))] else tuple(map(_word, listed))
+
+
+def _word(name: Any) -> str:
+    return name.decode() if isinstance(name, bytes) else str(name)
 
 
 def called(k: int, clients: Sequence[str] | None) -> str:

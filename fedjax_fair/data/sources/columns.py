@@ -9,18 +9,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_fair.checks import warn
+from fedjax_fair.data.sources.cells import check_words, point_of
 from fedjax_fair.data.sources.examples import check_file
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 INDEX = re.compile("__index_level_[0-9]+__")
 """What pandas calls an index without a name in a Parquet file."""
+COARSE = 0.01
+"""Standard deviations between neighbouring numbers of 32 bits from which they are called coarse."""
 MOST_WORDS = 100
 """Different words in a column that may become a column each."""
-
-
-NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
-NUMERIC = 0.9
-"""From which share of a column's different cells numbers are what it is meant to hold."""
 
 
 class Column(NamedTuple):
@@ -29,6 +28,13 @@ class Column(NamedTuple):
     values: np.ndarray
     whole: bool = False
     """Whole numbers, or truth values."""
+    exact: np.ndarray | None = None
+    """Whole numbers without a gap as integers [E]: beyond 2**53 ``values`` cannot tell them apart."""
+
+    @property
+    def apart(self) -> np.ndarray:
+        """The values, so that different ones differ."""
+        return self.values if self.exact is None else self.exact
 
     @property
     def missing(self) -> np.ndarray:
@@ -43,8 +49,9 @@ def is_table(path: Path) -> bool:
     return path.name.lower().endswith(SUFFIXES)
 
 
-def read_table(source: Any, name: str, client: str) -> Any:
-    """A CSV or Parquet file, or a data frame, as a pyarrow table; the client column of a CSV file as words.
+def read_table(source: Any, name: str, words: Sequence[str]) -> Any:
+    """A CSV or Parquet file, or a data frame, as a pyarrow table; of a CSV file the columns ``words`` as words, of
+    which the first is the clients'.
 
     Raises:
       ValueError: a file that is not there, of another kind, damaged, or without rows, or no table at all.
@@ -66,7 +73,7 @@ def read_table(source: Any, name: str, client: str) -> Any:
         if not is_table(path):
             raise ValueError(f"{name} must be a file that ends in {', '.join(SUFFIXES)}, got {path}")
         try:
-            made = _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path, client)
+            made = _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path, words)
         except (OSError, EOFError, zlib.error, arrow.ArrowException) as error:
             raise ValueError(f"{name} {path} cannot be read: {_first(error)}") from error
     made = made.drop_columns([column for column in made.column_names if INDEX.fullmatch(column)])
@@ -96,7 +103,7 @@ def _parquet(path: Path) -> Any:
     return parquet.read_table(path, use_threads=False, partitioning=None)
 
 
-def _csv(path: Path, client: str) -> Any:
+def _csv(path: Path, words: Sequence[str]) -> Any:
     """In one piece, for what a column holds is decided by the first piece alone."""
     import pyarrow
     from pyarrow import compute, csv
@@ -105,7 +112,9 @@ def _csv(path: Path, client: str) -> Any:
     data = gzip.decompress(data) if path.suffix.lower() == ".gz" else data
     tabs, header = path.name.lower().removesuffix(".gz").endswith(".tsv"), data.partition(b"\n")[0]
     points = b";" in header and b"," not in header  # as spreadsheets write where the comma is the decimal point
-    options = csv.ConvertOptions(column_types={client: pyarrow.string()})
+    options = csv.ConvertOptions(
+        column_types=dict.fromkeys(words, pyarrow.string()), decimal_point=point_of(data) if points else "."
+    )
     made = csv.read_csv(
         pyarrow.BufferReader(data),
         read_options=csv.ReadOptions(block_size=max(len(data) + 1, 1024), use_threads=False),
@@ -114,11 +123,22 @@ def _csv(path: Path, client: str) -> Any:
     )
     for i, name in enumerate(made.column_names):
         if made.schema.field(i).type == pyarrow.string():  # NA is a name, but no word among the features
-            gaps = pyarrow.array([""] if name == client else options.null_values)
+            gaps = pyarrow.array([""] if name == words[0] else options.null_values)
             held = made.column(i)
             held = compute.if_else(compute.is_in(held, value_set=gaps), pyarrow.scalar(None, held.type), held)
             made = made.set_column(i, name, held)
     return made
+
+
+def word_columns(made: Any) -> list[str]:
+    """The columns of a pyarrow table that hold words."""
+    return [name for name, field in zip(made.column_names, made.schema) if _is_text(field.type)]
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def column_of(made: Any, name: str) -> Column:
@@ -135,8 +155,11 @@ def column_of(made: Any, name: str) -> Column:
     if whole or types.is_floating(kind) or types.is_decimal(kind):
         numbers = values.cast(pyarrow.int8()) if types.is_boolean(kind) else values
         found = numbers.cast(pyarrow.float64(), safe=False).to_numpy()
-        return Column(np.asarray(found, np.float64), whole)
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        exact = numbers.to_numpy() if whole and not values.null_count else None
+        if exact is not None and exact.max(initial=0) <= np.iinfo(np.int64).max:
+            exact = exact.astype(np.int64)
+        return Column(np.asarray(found, np.float64), whole, exact)
+    if _is_text(kind):
         return Column(np.array(values.to_pylist(), object))
     raise ValueError(f"column {name!r} must hold numbers or words, got {kind}: leave it out of features")
 
@@ -152,7 +175,7 @@ def names_of(column: Column) -> np.ndarray:
             numbers = [int(word) for word in words]
             return np.array(numbers) if max(numbers) < 2**62 else words.astype(str)
         return words if None in words.tolist() else words.astype(str)
-    return column.values.astype(np.int64) if column.whole else column.values.astype(str)
+    return column.values.astype(str) if column.exact is None else column.apart
 
 
 def _check_range(name: str, columns: Sequence[Column]) -> None:
@@ -164,22 +187,17 @@ def _check_range(name: str, columns: Sequence[Column]) -> None:
             )
 
 
-def _check_words(name: str, column: Column) -> None:
-    """Raise ValueError for a column of numbers that a few cells make one of words."""
-    if column.values.dtype.kind == "f":
+def _check_resolution(name: str, column: Column) -> None:
+    """A UserWarning where 32 bits round away what tells a column's numbers apart."""
+    values = column.values[~column.missing]
+    if not values.size or values.min() == values.max():
         return
-    listed = column.values.tolist()
-    strange = {word for word in listed if word is not None and not NUMBER.fullmatch(word)}
-    known = set(listed) - {None}
-    if not strange or len(known) - len(strange) < NUMERIC * len(known):
-        return
-    row = next(i for i, word in enumerate(listed) if word in strange)
-    count = sum(word is not None and word not in strange for word in listed)
-    raise ValueError(
-        f"column {name!r} is numeric in {count} of {len(listed)} rows, but row {row} holds {listed[row]!r}: "
-        "correct it, empty it (missing= fills gaps), leave the column out of features, or number its cells as "
-        "words by words='codes'"
-    )
+    apart, spread = float(np.spacing(np.float32(abs(values).max()))), float(values.std())
+    if apart > COARSE * spread:
+        warn(
+            f"column {name!r} holds numbers up to {abs(values).max():.10g} with a standard deviation of "
+            f"{spread:.3g}, and in 32 bits they lie {apart:.3g} apart: subtract what they have in common beforehand"
+        )
 
 
 def encoded(
@@ -194,11 +212,15 @@ def encoded(
       ValueError: too many words for a column each, a few words among numbers, or words of the test rows that no
         training row has.
     """
+    remedy = (
+        "empty it (missing= fills gaps), leave the column out of features, or number its cells by words='codes'"
+    )
     for column in columns if words == "one-hot" else ():
-        _check_words(name, column)
+        check_words(name, column.values, f"{remedy} words='codes'")
     numeric = {column.values.dtype.kind == "f" for column in columns if not column.missing.all()}
     if numeric <= {True}:
         _check_range(name, columns)
+        _check_resolution(name, columns[0])
         return [column.values[:, None].astype(np.float32) for column in columns], [name], True, None
     if len(numeric) > 1:
         raise ValueError(f"column {name!r} must hold numbers or words in both tables, got words in one of them")

@@ -40,8 +40,9 @@ def images(
     Returns:
       :class:`FederatedData` with x u8[E, height, width, channels], handed to the model in [0, 1].
 
-    Raises: ValueError, in one sentence: no such folder, no images at that depth, images of several sizes, a damaged
-    file, test images of clients who do not train, and as :meth:`FederatedData.from_arrays`.
+    Raises: ValueError, in one sentence: no such folder, no images at that depth, images of several sizes, or of
+    more than 8 bits, a damaged file, test images of clients who do not train, and as
+    :meth:`FederatedData.from_arrays`.
     """
     return deal(large_enough(read_images(folder, size, colour), min_examples), seed=seed, split=split)
 
@@ -93,9 +94,11 @@ def _pixels(paths: list[Path], size: tuple[int, int] | None, colour: bool | None
     for i, path in enumerate(paths):
         try:
             with Image.open(path) as opened:
-                image = opened.convert("L" if grey else "RGB")
+                deep, image = opened.mode, opened.convert("L" if grey else "RGB")
         except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
             raise ValueError(f"{path} cannot be read as an image: {error}") from None
+        if deep.startswith(("I", "F")):  # all above 255 would be white
+            raise ValueError(f"images must have 8 bits a channel, got more, first {path}: scale them beforehand")
         image = image if size is None else image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
         one = np.asarray(image).reshape(image.height, image.width, 1 if grey else 3)
         if pixels is None:
@@ -116,6 +119,6 @@ def _is_grey(path: Path) -> bool:
 
     try:
         with Image.open(path) as image:
-            return image.mode in ("1", "L", "LA", "I", "I;16")
+            return image.mode in ("1", "L", "LA")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return True

@@ -137,13 +137,14 @@ def _loaded(path: Path) -> dict[str, Any]:
 
 
 def _array(values: list[Any], name: str, user: str, path: Path) -> np.ndarray:
-    """Numbers as 32 bits, or texts; ValueError for anything else, such as lists with words in them."""
+    """Numbers, as 32 bits where they fit, or texts; ValueError for anything else, such as lists with words."""
     try:
         array = np.array(values)
     except ValueError:
         raise ValueError(f"{path} must have {name} of one length for user {user!r}, got several") from None
     if array.dtype.kind in "biu":
-        return array.astype(np.int32)
+        short = array.astype(np.int32)
+        return short if np.array_equal(short, array) else array  # which is refused later, or names of classes
     if array.dtype.kind == "f":
         return array.astype(np.float32)
     if array.dtype.kind != "U" or array.ndim != 1 or not all(isinstance(value, str) for value in values):

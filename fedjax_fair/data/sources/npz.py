@@ -144,5 +144,9 @@ def _part(arrays: Mapping[str, np.ndarray], names: Sequence[str], place: Path) -
             raise ValueError(
                 f"client_names must name every client up to {most}, got {len(called)} names in {place}"
             )
-        client = np.asarray(called).astype(str)[client]
+        listed = np.asarray(called).astype(str)
+        if len(known := np.unique(listed)) < len(listed):
+            twice = next(name for name in known if (listed == name).sum() > 1)
+            raise ValueError(f"client_names must be different names, got {str(twice)!r} twice in {place}")
+        client = listed[client]
     return Part(x, y, np.asarray(client))

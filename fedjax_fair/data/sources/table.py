@@ -9,7 +9,8 @@ from fedjax_fair.checks import check_choice, warn
 from fedjax_fair.data.federated import FederatedData
 from fedjax_fair.data.groups import by_name
 from fedjax_fair.data.names import Names
-from fedjax_fair.data.sources.columns import Column, column_of, encoded, names_of, read_table
+from fedjax_fair.data.sources.cells import check_words
+from fedjax_fair.data.sources.columns import Column, column_of, encoded, names_of, read_table, word_columns
 from fedjax_fair.data.sources.examples import Examples, Part, check_tested, deal, large_enough, numbered
 
 FEW = 100  # rows: of fewer, all may differ by chance
@@ -99,8 +100,9 @@ def read_columns(
     several = isinstance(label, list | tuple)
     targets = [*map(str, label)] if isinstance(label, list | tuple) else [str(label)]
     client = str(client)  # a data frame's columns may be numbers
-    given = {"source": source} | ({} if test is None else {"test": test})
-    tables = {name: read_table(one, name, client) for name, one in given.items()}
+    tables = {"source": read_table(source, "source", [client])}
+    if test is not None:  # words of the training rows are words there, too, if all of them look like numbers
+        tables["test"] = read_table(test, "test", [client, *word_columns(tables["source"])])
     heads_given = tables["source"].column_names
     if group is not None and str(check_choice("group", str(group), heads_given)) in (client, *targets):
         raise ValueError(f"group must be a column of its own, got {group!r}, which is client or label")
@@ -116,7 +118,7 @@ def read_columns(
     if several and len(targets) > 1:
         y, y_test, labels = _several(given_labels, regression)
     else:
-        y, y_test, labels = _labels(given_labels[targets[0]], regression)
+        y, y_test, labels = _labels(targets[0], given_labels[targets[0]], regression)
     columns = {name: [column_of(one, name) for one in tables.values()] for name in chosen}
     _check_missing(columns, missing, words)
     if features is None:
@@ -187,20 +189,24 @@ def _several(columns: dict[str, list[Column]], regression: bool) -> tuple[np.nda
     Raises:
       ValueError: a column of other classes than two, or words beside numbers.
     """
-    made = {name: _labels(of, regression) for name, of in columns.items()}
+    made = {name: _labels(name, of, regression) for name, of in columns.items()}
     kinds = {y.dtype.kind for y, _, _ in made.values()}
     if len(kinds) > 1:
         raise ValueError(f"label must name columns of numbers, or of two classes each, got both in {[*made]}")
-    for name, (y, tests, words) in made.items() if kinds != {"f"} else ():
-        if max(int(y.max()), 0 if tests is None else int(tests.max())) > 1:
-            count = int(y.max()) + 1
+    for name, (y, _, words) in made.items() if kinds != {"f"} else ():
+        of = columns[name]
+        if all(column.whole and np.isin(column.apart, (0, 1)).all() for column in of):  # also where all are 1
+            made[name] = of[0].apart, of[1].apart if len(of) > 1 else None, None
+        elif (count := int(y.max()) + 1) != 2:
             raise ValueError(f"label {name!r} must have two classes beside other labels, got {words or count}")
     tested = [tests for _, tests, _ in made.values() if tests is not None]
     return np.stack([y for y, _, _ in made.values()], 1), np.stack(tested, 1) if tested else None, None
 
 
-def _labels(columns: list[Column], regression: bool) -> tuple[np.ndarray, np.ndarray | None, Any]:
+def _labels(name: str, columns: list[Column], regression: bool) -> tuple[np.ndarray, np.ndarray | None, Any]:
     """Classes, or targets where numbers are not whole, or where ``regression`` says so."""
+    for column in columns:
+        check_words(name, column.values, "or leave its row out", "label")
     if regression and any(column.values.dtype.kind != "f" for column in columns):
         raise ValueError("label must be numbers for a regression, got words")
     if regression or any(column.values.dtype.kind == "f" and not column.whole for column in columns):
@@ -209,7 +215,7 @@ def _labels(columns: list[Column], regression: bool) -> tuple[np.ndarray, np.nda
         targets = [column.values.astype(np.float32) for column in columns]
         return targets[0], targets[1] if len(targets) > 1 else None, None
     numbers = all(column.whole for column in columns)
-    ys = [column.values.astype(np.int64) if numbers else column.values.astype(str) for column in columns]
+    ys = [column.apart if numbers else column.values.astype(str) for column in columns]
     return numbered(ys[0], ys[1] if len(ys) > 1 else None, "label")
 
 
@@ -217,7 +223,7 @@ def _remark_on_identifiers(columns: dict[str, list[Column]]) -> None:
     """A UserWarning where whole numbers that nobody has chosen number the rows."""
     for name, (column, *_) in columns.items():
         rows = len(column.values)
-        if column.whole and rows > FEW and len(np.unique(column.values)) == rows:
+        if column.whole and rows > FEW and len(np.unique(column.apart)) == rows:
             warn(
                 f"feature {name!r} has another whole number in each of the {rows} rows: if it only numbers them, "
                 "choose the features (features=, --features)"
