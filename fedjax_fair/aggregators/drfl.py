@@ -13,6 +13,9 @@ def drfl() -> Aggregator:
 
     Optimises: sum_k F_k^2 / 2.
 
+    Differs from the paper in: the weights alone. The paper pairs them with a selection of clients that is biased
+    towards large losses, such as ``ff.pow_d(m)``.
+
     Source: Zhao, Joshi, A Dynamic Reweighting Strategy for Fair Federated Learning, ICASSP 2022.
     """
     return loss_proportional()

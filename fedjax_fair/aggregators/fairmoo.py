@@ -8,7 +8,7 @@ from fedjax_fair.aggregators.stateless import init
 from fedjax_fair.checks import check_count, check_range
 from fedjax_fair.numerics.min_norm import min_norm_in_halfspace
 from fedjax_fair.numerics.solvers import masked_mean
-from fedjax_fair.types import Aggregator, Key, Report, State
+from fedjax_fair.types import Aggregator, Key, Report, State, marked
 
 
 def fairmoo(prefer: Array | float = 6e-3, lr: Array | float = 0.2, iterations: int = 2000) -> Aggregator:
@@ -62,4 +62,4 @@ def fairmoo(prefer: Array | float = 6e-3, lr: Array | float = 0.2, iterations: i
         known = square > jnp.finfo(h.dtype).eps * masked_mean(jnp.diagonal(gram), seen)
         return lr * mixture / jnp.sqrt(jnp.where(known, square, jnp.inf)), state
 
-    return Aggregator(init, weigh)
+    return Aggregator(init, marked(weigh, cancels=True))

@@ -30,8 +30,7 @@ def one_of(rules: Sequence[Aggregator], which: Any) -> Aggregator:
         # Without operands: a report that is handed over would count as read, every signal of it.
         return jax.lax.switch(which, [partial(weigh_by, i) for i in range(len(rules))])
 
-    return Aggregator(init, marked(weigh, positive_losses=any(_positive(rule) for rule in rules)))
-
-
-def _positive(rule: Aggregator) -> bool:
-    return getattr(rule.weigh, "positive_losses", False)
+    positive, cancels = (
+        any(getattr(rule.weigh, mark, False) for rule in rules) for mark in ("positive_losses", "cancels")
+    )
+    return Aggregator(init, marked(weigh, positive_losses=positive, cancels=cancels))

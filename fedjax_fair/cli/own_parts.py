@@ -57,7 +57,7 @@ def own_data(experiment: Experiment) -> Callable[[int], FederatedData] | None:
     if named is not None:
         if given:
             raise ValueError(f"{given[0]} says how a file is read, got the function {experiment.data}")
-        return functools.partial(_called, *named)
+        return functools.partial(_called, *named, experiment.split)
     return _dealt(experiment, lambda: read(experiment, given))
 
 
@@ -131,11 +131,14 @@ def form_of(path: Path) -> str:
     raise ValueError(f"data must be {kinds}{', '.join(SUFFIXES)} or .npz, or file.py:name, got {path}")
 
 
-def _called(name: str, settings: dict[str, Any], seed: int) -> FederatedData:
+def _called(name: str, settings: dict[str, Any], split: Any, seed: int) -> FederatedData:
     """The federation that a function of the user's returns."""
     factory = own_factory(name, "data")
+    if split is not None and "split" not in _settings(factory):
+        raise ValueError(f"--split is for data that are split here: {name} must take split to get it, and does not")
+    given = {"seed": seed} | ({} if split is None else {"split": split})
     with blamed(name, "data"):
-        made = factory(**_checked(name, factory, settings, {"seed": seed}))
+        made = factory(**_checked(name, factory, settings, given))
     if not isinstance(made, FederatedData):
         raise ValueError(f"data {name} must return a FederatedData, got {type(made).__name__}")
     return made

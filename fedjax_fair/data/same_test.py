@@ -1,4 +1,4 @@
-"""Whether several federations judge their clients by the same examples."""
+"""Whether several federations have the same clients, and judge them by the same examples."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,9 +30,32 @@ def same_examples(datas: Sequence[FederatedData], split: str) -> bool:
     judged = [_judged(data, split) for data in datas]
     if not all(equal(mine, judged[0]) for mine in judged):
         return False
+    return _same_features(datas, np.asarray(judged[0][0].rows))
+
+
+def same_clients(datas: Sequence[FederatedData]) -> bool:
+    """Whether every client has the same examples in all of these, however they are split; features as above."""
+    owners = [_owners(data) for data in datas]
+    labels = [np.asarray(data.y) for data in datas]
+    if not all(equal(mine, owners[0]) for mine in owners) or not all(equal(y, labels[0]) for y in labels):
+        return False
+    return _same_features(datas, np.flatnonzero(owners[0] >= 0))
+
+
+def _owners(data: FederatedData) -> np.ndarray:
+    """i32[E]: the client of every example in the store, -1 of those that nobody has."""
+    owners = np.full(len(data.y), -1, np.int32)
+    for split in jax.device_get((data.train, data.validation, data.test)):
+        for k, (start, size) in enumerate(zip(split.start, split.size)):
+            owners[split.rows[start : start + size]] = k
+    return owners
+
+
+def _same_features(datas: Sequence[FederatedData], rows: np.ndarray) -> bool:
+    """Whether the first of these rows have the same features."""
     wide = jax.eval_shape(lambda: datas[0].take(jnp.zeros((1,), jnp.int32)))[0]
     numbers = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(wide))
-    rows = np.asarray(judged[0][0].rows)[: max(FEW, min(LOOKED_AT, NUMBERS // max(1, numbers)))]
+    rows = rows[: max(FEW, min(LOOKED_AT, NUMBERS // max(1, numbers)))]
     others = [data for data in datas if not _is_one(data.x, datas[0].x)]
     if len(rows) < FEW or not others:
         return True

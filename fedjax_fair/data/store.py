@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fedjax_fair.checks import warn
 from fedjax_fair.data.host_store import pieces, stored_type
 
 INT32 = np.iinfo(np.int32)
@@ -42,7 +43,7 @@ def check_finite(x: Any, n_examples: int, name: str, name_y: str) -> None:
 def check_labels(y: Any, name: str) -> np.ndarray:
     """Return class labels as i32 and float targets as they are; ValueError for NaN and negative labels.
 
-    Among several labels of an example, [E, T], one below 0 is padding.
+    Among several labels of an example, [E, T], one below 0 is padding; a UserWarning names one of padding alone.
     """
     y = known(np.asarray, y, name)
     if y.ndim == 0 or y.size == 0 or not (y.dtype.kind in "biu" or jnp.issubdtype(y.dtype, jnp.floating)):
@@ -56,6 +57,11 @@ def check_labels(y: Any, name: str) -> np.ndarray:
         return y
     if (y.ndim == 1 and y.min() < 0) or y.min() < INT32.min or y.max() > INT32.max:
         raise ValueError(f"{name} must hold labels from 0 to {INT32.max}, got {y.min()} to {y.max()}")
+    if y.ndim > 1 and (empty := (y < 0).reshape(len(y), -1).all(1)).any():
+        warn(
+            f"{name} holds nothing but padding (labels below 0) in {empty.sum()} examples, first in example "
+            f"{int(empty.argmax())}: each counts as one with a loss and an accuracy of 0, so leave them out"
+        )
     return y.astype(np.int32)
 
 

@@ -16,7 +16,8 @@ from fedjax_fair.engine.tasks import Task, in_threads
 from fedjax_fair.numerics.model_size import is_small, is_tiny
 from fedjax_fair.numerics.shapley import Game
 from fedjax_fair.numerics.xla_options import SMALL, TINY, compiled
-from fedjax_fair.types import Context, Key, Selector, SimState, Simulation, State
+from fedjax_fair.selectors import uniform
+from fedjax_fair.types import Context, Key, Selector, SimState, Simulation, State, as_method
 
 Value = Callable[[Array], Array]
 """``every client's metric f[N] -> M measures f[M]``."""
@@ -65,11 +66,14 @@ def rounds_of(
 ) -> Iterator[tuple[np.ndarray, Game]]:
     """Round by round the ids of those who took part, i32[K], and what coalitions of them are worth: the value of
     the model that the server makes of their updates alone. All updates then move the model on."""
-    slots = (sim.arguments or {})["selector"]
+    slots, rule = (sim.arguments or {})["selector"], as_method((sim.arguments or {})["aggregator"])
     cohort = sim.data.n_clients if slots is None else slots.cohort
+    usual = uniform(cohort) if slots is None else slots
+    usual = usual if rule.selector is None else rule.selector(usual)  # a rule that draws by itself has drawn
 
     def one(members: Array, ids: Array, state: SimState, data: Any) -> Array:
-        mine = coalition(sim, members, selector=_these(ids, cohort, slots))
+        these = _these(ids, cohort, usual)
+        mine = coalition(sim, members, aggregator=rule._replace(selector=None), selector=these)
         after, _ = mine.step(state, data)
         return value(scored(mine.evaluate, mine.deploy, after, data)[split].accuracy)
 
@@ -96,16 +100,13 @@ def _among(some: Callable[..., Any], ids: np.ndarray, sim: Simulation, course: C
     return game
 
 
-def _these(ids: Array, cohort: int, usual: Selector | None) -> Selector:
+def _these(ids: Array, cohort: int, usual: Selector) -> Selector:
     """The selector that takes these clients, and leaves the memory of the usual one alone."""
 
     def select(state: State, key: Key, context: Context) -> tuple[Array, State]:
         return ids, state
 
-    def init(sizes: Array, key: Key | None = None) -> State:
-        return () if usual is None else usual.init(sizes, key)
-
-    return Selector(init, select, lambda state, report: state, cohort)
+    return Selector(usual.init, select, lambda state, report: state, cohort)
 
 
 def _alone(one: Callable[..., Array]) -> Callable[..., Array]:

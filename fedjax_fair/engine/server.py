@@ -26,7 +26,8 @@ def server_of(
         server_transform(method, data.n_clients, selector.cohort),
         optax.sgd(1.0) if optimizer is None else optimizer,
     )
-    check_descends(server, shapes, selector.cohort, method.memory)
+    cancels = getattr(method.aggregator.weigh, "cancels", False)
+    check_descends(server, shapes, selector.cohort, method.memory, cancels)
     check_server(method, optimizer, shapes, selector.cohort)
     return server
 

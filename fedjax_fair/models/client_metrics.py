@@ -98,15 +98,17 @@ def _auroc(outputs: Array, y: Array, mask: Array) -> Array:
 
 
 def _told(name: str, outputs: Array, y: Array) -> tuple[Array, Array]:
-    """Predictions and labels as bool[M, C]: of classes, of the two signs of one logit, or of several labels."""
+    """Predictions and labels as bool[M, C]: of classes, of the two signs of one logit, or of several labels. NaN
+    says no class, and of several labels the wrong ones."""
     if y.ndim == 2 and outputs.shape == y.shape and y.shape[1] > 1:
-        return outputs > 0, y > 0
+        return jnp.where(jnp.isnan(outputs), y <= 0, outputs > 0), y > 0
     if y.ndim == 1 and outputs.ndim == 2 and outputs.shape[1] > 1:
         classes = jnp.arange(outputs.shape[1])
-        return outputs.argmax(1)[:, None] == classes[None, :], y[:, None] == classes[None, :]
+        told = jnp.where(jnp.isnan(outputs).any(1), -1, outputs.argmax(1))
+        return told[:, None] == classes[None, :], y[:, None] == classes[None, :]
     if y.ndim == 1 and outputs.shape[1:] in ((), (1,)):
-        said, true = outputs.reshape(-1) > 0, y > 0
-        return jnp.stack([~said, said], 1), jnp.stack([~true, true], 1)
+        logit, true = outputs.reshape(-1), y > 0
+        return jnp.stack([logit <= 0, logit > 0], 1), jnp.stack([~true, true], 1)
     raise ValueError(
         f"{name} needs logits [M, C] and labels [M], one logit [M] or [M, 1] and labels 0 and 1 [M], or logits and "
         f"labels of 0 and 1 [M, L], got outputs {list(outputs.shape)} and labels {list(y.shape)}"
@@ -167,9 +169,11 @@ def _r2(outputs: Array, y: Array, mask: Array) -> Array:
     there = mask[:, None]
     count = jnp.maximum(mask.sum(), 1).astype(targets.dtype)
     mean = jnp.where(there, targets, 0).sum(0) / count
-    varies = (jnp.where(there, targets - mean[None, :], 0) ** 2).sum(0)
+    lowest, highest = (jnp.where(there, targets, pad) for pad in (jnp.inf, -jnp.inf))
+    varies = highest.max(0) > lowest.min(0)  # equal targets differ from their rounded mean
+    square = (jnp.where(there, targets - mean[None, :], 0) ** 2).sum(0)
     left = (jnp.where(there, residuals, 0) ** 2).sum(0)
-    return jnp.where(varies > 0, 1 - left / jnp.where(varies > 0, varies, 1), jnp.nan).mean()
+    return jnp.where(varies, 1 - left / jnp.where(varies, square, 1), jnp.nan).mean()
 
 
 def _rmse(outputs: Array, y: Array, mask: Array) -> Array:

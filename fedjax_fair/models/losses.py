@@ -135,7 +135,8 @@ def accuracy(logits: Array, y: Array) -> Array:
     A NaN among an example's logits is an error in it, whatever its label: argmax takes NaN for the largest, so that
     a model that has diverged would be scored as one that always says the first class.
 
-    Of logits [B, T, C] and tokens y [B, T] the share of an example's tokens; a label below 0 does not count.
+    Of logits [B, T, C] and tokens y [B, T] the share of an example's tokens; a label below 0 does not count, and
+    an example of padding alone has 0 of its tokens right.
 
     >>> ff.losses.accuracy(jnp.array([[0.1, 0.9], [0.8, 0.2]]), jnp.array([1, 1]))
     Array([1., 0.], dtype=float32)

@@ -22,7 +22,8 @@ def masked(fn: PerExample) -> PerExample:
     """A loss or metric of sequences, of one that gives a value per token: labels below 0 are padding.
 
     ``ff.simulation(..., loss=ff.losses.masked(fn))``. An example's value is the mean over its tokens, and a
-    client's the mean over its examples: in training, in the losses that rules read, and in evaluations.
+    client's the mean over its examples: in training, in the losses that rules read, and in evaluations. That of an
+    example of padding alone is 0; data that hold one are warned of.
     ``softmax_cross_entropy`` and ``accuracy`` of labels [B, T] do so by themselves.
 
     Args:

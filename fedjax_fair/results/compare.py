@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_fair.data import FederatedData
-from fedjax_fair.data.same_test import same_examples
+from fedjax_fair.data.same_test import same_clients, same_examples
 from fedjax_fair.engine.cluster import cluster_of, counted
 from fedjax_fair.engine.grid import label, numbered
 from fedjax_fair.engine.history import History
@@ -79,7 +79,7 @@ def compare(
       choose: "accuracy", "worst10", "variance" or "gini" of the validation split, or "accuracy_if_worst10": the
         best accuracy among the points whose worst 10 % are no lower than the baseline's, or the best of these where
         there is none. Among equals accuracy decides. A setting of which a run failed is not chosen, unless there is
-        no other: then one of which the fewest did.
+        no other: then one of which the fewest did. "gini" needs a metric without negative values.
       split: the one that is quoted.
       references: also train every client alone, for as many rounds as it takes part in on average. And train one
         client that has everybody's training examples, for as many steps as all clients make together. Both have
@@ -163,6 +163,7 @@ def _contest(laid: Plan) -> Comparison:
         clients=laid.clients,
         rows=rows_of(asked.rules, {rule: grids[rule] for rule in tuned}, {} if tuned else points),
         first_seed=asked.first_seed,
+        same_clients=same_clients(laid.datas),
     )
     return comparison._replace(values=comparison.measures())
 

@@ -17,6 +17,7 @@ from fedjax_fair.engine.joining import Run, alone, runs_of
 from fedjax_fair.engine.keeping import check_keeping
 from fedjax_fair.engine.made_alike import made_alike
 from fedjax_fair.engine.tasks import Task, threads_for
+from fedjax_fair.metrics.kind import ACCURACY
 from fedjax_fair.results.compare_arguments import (
     check_build,
     check_clients,
@@ -131,6 +132,9 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
     for rule, given in rules.items():
         with named(rule):
             made[rule] = check_build(rule, maker_of(build, given)(of.largest), of.largest, grids[rule], splits)
+    metric = next(iter(made.values())).metric or ACCURACY
+    if asked.choose == "gini" and is_tuned(grids) and metric.range[0] < 0:
+        raise ValueError(f'choose="gini" needs a metric of values from 0, got {metric.name}, which may be below')
     who = check_clients(asked.clients, datas[0].n_clients)
     course = Course(
         asked.rounds,

@@ -62,6 +62,8 @@ class Comparison(NamedTuple):
     """By row what its name does not say, such as "is qfedavg(q=5)"."""
     first_seed: int = 0
     """Of the first replicate."""
+    same_clients: bool = False
+    """Whether every client has the same examples in all replicates, split anew."""
 
     def __repr__(self) -> str:
         return self.table()
@@ -76,7 +78,7 @@ class Comparison(NamedTuple):
         references.
 
         With references, "better_off" is the share of clients, in per cent, whom the rule's model serves better than
-        the one that each trains alone; ties count half.
+        the one that each trains alone; ties count half. All measures of a run that failed are NaN.
         """
         if self.values is not None:
             return self.values
@@ -86,7 +88,7 @@ class Comparison(NamedTuple):
             shares = [
                 better_off(self.judged(run), self.judged(alone), self.split, self.last) for run, alone in pairs
             ]
-            found[rule]["better_off"] = np.array(shares)
+            found[rule]["better_off"] = np.where(np.isnan(found[rule]["accuracy"]), np.nan, shares)
         return found
 
     def measured(self, histories: list[History]) -> dict[str, np.ndarray]:
@@ -141,7 +143,7 @@ class Comparison(NamedTuple):
     def legend(self) -> list[str]:
         """What the numbers are, in sentences."""
         count, metric = len(self.examples), self.metric
-        each_draw = "split" if self._natural() else "federation"
+        each_draw = "split" if self.same_clients else "federation"
         drawn = "training seeds on one federation" if self.fixed else f"replicates ({each_draw} and training seed)"
         over = f"mean±std over {count} {drawn}" if count > 1 else "one replicate"
         over += f" from seed {self.first_seed} on" if self.first_seed else ""
@@ -173,14 +175,10 @@ class Comparison(NamedTuple):
         """The chosen settings of the rules that were tuned, as ``fedavg lr=0.1; qfedavg q=1,lr=0.1``."""
         return "; ".join(f"{rule} {label(point)}" for rule, point in self.settings.items())
 
-    def _natural(self) -> bool:
-        """Whether all replicates have the same clients, by name."""
-        names = {history.clients for histories in self.runs.values() for history in histories}
-        return len(names) == 1 and names != {None}
-
     def _few(self) -> list[str]:
         """How many clients the worst 10 % are, where they are few."""
-        counts = {int(judged(self.judged(h), self.split)[-1].sum()) for h in self.runs[self.baseline]} - {0}
+        everything = [self.judged(history) for of in self.runs.values() for history in of]
+        counts = {int(judged(history, self.split)[-1].sum()) for history in everything} - {0}
         worst = {max(1, int(n * 10 / 100)) for n in counts}  # as fedjax_fair.metrics.worst counts
         if not counts or max(worst) >= FEW_CLIENTS:
             return []

@@ -6,18 +6,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedjax_fair.engine.outcome import identical, means
+from fedjax_fair.results.flags_of_clients import few_examples, without_examples, without_value
 
 if TYPE_CHECKING:
     from fedjax_fair.results.comparison import Comparison
 
 CLIMB = 0.5
 """Percentage points over the last evaluations from which a run is still improving; a hundredth in other units."""
-FEW = 10
-"""Test examples below which a client's accuracy is mostly chance."""
 PRESENT = 0.95
 """The share of updates that counted from which a client is taken to have trained as long as one alone."""
-NAMED = 6
-"""Clients that are named where many lack a value."""
 STEP = 0.01
 """How far the coefficients' mean sum may be from 1, which FedAvg's is, without a word."""
 
@@ -101,63 +98,6 @@ def judged_alike(of: "Comparison") -> list[str]:
         "stars leave out the chance of which these are, for small clients the larger part. Draw them anew in every "
         "replicate, or repeat with others"
     ]
-
-
-def without_examples(of: "Comparison") -> list[str]:
-    """Clients that nothing is judged by; by name, where they are the same ones in all replicates."""
-    lacking = [mine == 0 if of.clients is None else (mine == 0) & of.clients for mine in of.examples]
-    counts = np.sum(lacking, 1)
-    if not counts.any():
-        return []
-    names, *others = {history.clients for history in of.runs[of.baseline]}
-    same = not others and all(np.array_equal(mine, lacking[0]) for mine in lacking)
-    who = [] if names is None or not same else [names[k] for k in np.flatnonzero(lacking[0])]
-    more = f" and {len(who) - NAMED} more" if len(who) > NAMED else ""
-    named = f": {', '.join(who[:NAMED])}{more}" if who else ""
-    judged = len(lacking[0]) if of.clients is None else int(of.clients.sum())
-    has, count = ("has", "counts") if counts.mean() == 1 else ("have", "count")
-    return [f"{_mean(counts)} of {judged} clients {has} no {of.split} examples, and {count} in no measure{named}"]
-
-
-def _mean(counts: Any) -> str:
-    """Clients on average over the replicates."""
-    return f"{np.mean(counts):.3g}" if np.mean(counts) < 100 else f"{np.mean(counts):.0f}"
-
-
-def few_examples(of: "Comparison") -> list[str]:
-    """Clients whose accuracy rests on few examples."""
-    sizes = [mine if of.clients is None else mine[of.clients] for mine in of.examples]
-    few = [int(((mine > 0) & (mine < FEW)).sum()) for mine in sizes]
-    said = f"have fewer than {FEW} {of.split} examples: chance has a say in who is served worst"
-    return [f"{_mean(few)} of {len(sizes[0])} clients {said}"] if any(few) else []
-
-
-def without_value(of: "Comparison") -> list[str]:
-    """Clients for whom the metric has no value, though they have examples: an AUROC of one class.
-
-    By name, where a client is the same one in all replicates.
-    """
-    histories = next(iter(of.runs.values()))  # which labels a client is judged by depends on no rule
-    if histories[0].metric.for_everybody:
-        return []
-    ends = [(h.scores[of.split].accuracy[-1], h.scores[of.split].loss[-1]) for h in histories]
-    lacking = [np.isnan(accuracy) & np.isfinite(loss) for accuracy, loss in ends]
-    if of.clients is not None:
-        lacking = [mine & of.clients for mine in lacking]
-    if not any(mine.any() for mine in lacking):
-        return []
-    told = f"{of.metric.name} has no value for"
-    names, *others = {history.clients for history in histories}
-    if others or (names is None and not of.fixed):
-        count = _mean(np.sum(lacking, 1))
-        return [f"{told} {count} of {len(lacking[0])} clients, mean over the replicates"]
-    times = np.sum(lacking, 0)
-    who = np.flatnonzero(times)
-    called = [f"client {k}" if names is None else names[k] for k in who]
-    seeds = " replicates" if len(histories) > 1 else " replicate"
-    named = [f"{name} ({times[k]} of {len(histories)}{seeds * bool(k == who[0])})" for name, k in zip(called, who)]
-    more = f" and {len(who) - NAMED} more clients" if len(who) > NAMED else ""
-    return [f"{told} {', '.join(named[:NAMED])}{more}"]
 
 
 def left_out(of: "Comparison") -> list[str]:

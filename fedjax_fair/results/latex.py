@@ -3,6 +3,9 @@ r"""A table for a paper, of package booktabs."""
 import re
 from collections.abc import Mapping, Sequence
 
+SIGNS = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+"""Those that no backslash makes a letter."""
+
 
 def latex(
     titles: Sequence[str],
@@ -11,7 +14,7 @@ def latex(
     corner: str = "rule",
 ) -> str:
     """A ``tabular``: per row its name and cells, each a text and whether it gets a star; a line before one row."""
-    heads = " & ".join(title.replace("%", r"\%").replace("²", "$^2$") for title in titles)
+    heads = " & ".join(_escaped(title).replace("²", "$^2$") for title in titles)
     lines = [
         r"\begin{tabular}{l" + "r" * len(titles) + "}",
         r"\toprule",
@@ -25,7 +28,7 @@ def latex(
 
 
 def _escaped(name: str) -> str:
-    return re.sub(r"([_%&#$])", r"\\\1", name)
+    return re.sub(r"[_%&#${}\\~^]", lambda found: SIGNS.get(found[0], "\\" + found[0]), name)
 
 
 def _number(text: str, star: bool) -> str:

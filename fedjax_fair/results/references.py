@@ -141,12 +141,13 @@ def as_history(results: Sequence[Scores], lengths: np.ndarray, sim: Simulation) 
 def better_off(run: History, alone: History, split: str, last: int) -> float:
     """Per cent of the clients that a model serves better than the one they train alone; ties count half.
 
-    By their mean over the last evaluations; clients without examples do not count.
+    By their mean over the last evaluations. Clients without examples do not count, nor those for whom the metric
+    has no value under either model, such as an F1 of nobody told the class.
     """
     mine = np.asarray(run.scores[split].accuracy, float)[-last:].mean(0)
     other = np.asarray(alone.scores[split].accuracy, float)[-last:].mean(0)
     sign = 1 if run.metric.higher_is_better else -1
-    known = judged(alone, split)[-1]
+    known = (judged(alone, split)[-last:] & judged(run, split)[-last:]).all(0)
     there, was = np.isfinite(mine), np.isfinite(other)  # a model that failed is worse than any
     gains = np.where(there & was, sign * (np.where(there, mine, 0) - np.where(was, other, 0)), there * 1.0 - was)
     gains = gains[known]

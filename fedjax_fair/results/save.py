@@ -13,7 +13,7 @@ from fedjax_fair.engine.history import History
 from fedjax_fair.engine.sweep import Sweep
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.folder import about, claim_folder, write, write_plots
-from fedjax_fair.results.table import check_clients, check_runs
+from fedjax_fair.results.table import check_clients, check_runs, one_split
 
 
 def save(
@@ -33,8 +33,8 @@ def save(
     Args:
       folder: where; it is made.
       runs: per rule its history, or a list of them, one per seed; or what ``ff.compare`` or ``ff.sweep`` returned.
-        Everything is of the first split, and of a comparison of the split that it quotes (``evaluate`` in
-        ``settings`` is then that one, whatever is given).
+        Everything is of the first split, which must be one for all, and of a comparison of the split that it
+        quotes: ``evaluate`` in ``settings`` is that one, whatever is given.
       settings: what a reader needs to repeat it: words, numbers, truth values, lists and tables of them. The page
         shows all, and ``dataset`` and ``model`` in its first line.
       clients: bool[N], the ones to judge by, such as the honest; all by default, or the comparison's.
@@ -56,12 +56,11 @@ def save(
             check_clients(clients, history, rule)
     if found is not None and clients is not None:
         raise ValueError("clients is settled by ff.compare(clients=...) where runs is a comparison, got both")
-    first = next(iter(listed.values()))[0]
     if not isinstance(settings, Mapping | None):
         raise ValueError(f"settings must map names to values, got {type(settings).__name__}")
-    given = {"evaluate": next(iter(first.scores)), **(settings or {})}
-    if found is not None:  # its split is the one that the page is about
-        given["evaluate"] = split = found.split
+    split = one_split(listed) if found is None else found.split
+    given = {**(settings or {}), "evaluate": split}  # what the page is about
+    if found is not None:
         listed = {
             rule: [h._replace(scores={split: h.scores[split], **h.scores}) for h in histories]
             for rule, histories in listed.items()

@@ -94,6 +94,14 @@ def _of_one_size(arrays: list[np.ndarray]) -> list[list[int]]:
     return [*found.values()]
 
 
+def one_split(runs: Mapping[str, list[History]]) -> str:
+    """The first split of all runs; ValueError where they differ."""
+    split, *others = dict.fromkeys(next(iter(history.scores)) for of in runs.values() for history in of)
+    if others:
+        raise ValueError(f"runs must be judged by one split, got {split} and {others[0]}")
+    return split
+
+
 def table(
     runs: Mapping[str, History | list[History]], clients: np.ndarray | None = None, split: str | None = None
 ) -> str:
@@ -116,10 +124,7 @@ def table(
     everything = [history for histories in listed.values() for history in histories]
     for history in everything if split is not None else ():
         check_choice("split", split, history.scores)
-    firsts = (next(iter(history.scores)) if split is None else split for history in everything)
-    split, *others = dict.fromkeys(firsts)
-    if others:
-        raise ValueError(f"runs must be judged by one split, got {split} and {others[0]}")
+    split = one_split(listed) if split is None else split
     metric = one_metric(everything)
     for rule, histories in listed.items():
         for history in histories:

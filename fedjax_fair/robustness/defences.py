@@ -48,6 +48,7 @@ def median() -> optax.GradientTransformationExtraArgs:
     .. math:: g = -\Big(\sum_k c_k\Big) \operatorname{median}_{k \text{ active}} \Delta_k
 
     The coefficients' sum keeps a rule's own step size; their differences, and with them its fairness, are given up.
+    ``simulation`` refuses it beside ``fairmoo``, whose coefficients may sum to 0.
 
     Source: Yin, Chen, Ramchandran, Bartlett, Byzantine-robust distributed learning, ICML 2018.
     """
@@ -72,6 +73,11 @@ def trimmed_mean(share: float = 0.1) -> optax.GradientTransformationExtraArgs:
 
     def update(g: Params, state: State, params: Params = None, **sent: Any) -> tuple[Params, State]:
         report, coef = sent["report"], sent["coef"]
+        if sent.get("cancels"):
+            raise ValueError(
+                "median and trimmed_mean step by the coefficients' sum, which may be 0 under this rule (fairmoo): "
+                "nothing would move; clip_updates goes with any rule"
+            )
         active = report.active
         count = active.sum()
         cut = jnp.minimum(jnp.floor(share * count).astype(count.dtype), (count - 1) // 2)
@@ -146,17 +152,20 @@ def _made(name: str, g: Params, sent: dict[str, Any], aggregate: Params) -> Para
     return aggregate
 
 
-def check_descends(server: Any, params: Params, cohort: int, memory: Memory | None = None) -> None:
+def check_descends(
+    server: Any, params: Params, cohort: int, memory: Memory | None = None, cancels: bool = False
+) -> None:
     """What the server does with the aggregate, a rule's own transform included, ends in a step against it.
 
     Raises:
-      ValueError: what a defence or the round made is handed on as it is, or a defence is not the first.
+      ValueError: what a defence or the round made is handed on as it is, a defence is not the first, or one goes by
+        the coefficients' sum where that may be 0 (``cancels``).
     """
 
     def trace(report: Report, params: Params, key: Key) -> Params:
         g = jax.tree.map(lambda u: -u.sum(0), report.updates)
         trail = [g]
-        sent = {"report": report, "coef": report.loss, "key": key, "trail": trail}
+        sent = {"report": report, "coef": report.loss, "key": key, "trail": trail, "cancels": cancels}
         moved, _ = optax.with_extra_args_support(server).update(g, server.init(params), params, **sent)
         if is_among(moved, trail):
             raise ValueError(

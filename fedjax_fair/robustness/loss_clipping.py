@@ -68,7 +68,8 @@ def clip_losses(rule: Aggregator | Method, factor: float = 3.0) -> Method:
 
         return optax.GradientTransformationExtraArgs(inside.init, update)
 
-    marked(weigh, positive_losses=True, remark=getattr(method.aggregator.weigh, "remark", ""))
+    remark, cancels = (getattr(method.aggregator.weigh, mark, None) for mark in ("remark", "cancels"))
+    marked(weigh, positive_losses=True, remark=remark or "", cancels=bool(cancels))
     wrapped = method._replace(aggregator=Aggregator(method.aggregator.init, weigh))
     wrapped = wrapped if method.transform is None else wrapped._replace(transform=transform)
     return wrapped if method.revise is None else wrapped._replace(revise=revise)

@@ -211,9 +211,9 @@ class Simulation(NamedTuple):
 Weigh = TypeVar("Weigh", bound=Callable[..., Any])
 
 
-def marked(weigh: Weigh, *, positive_losses: bool = False, remark: str = "") -> Weigh:
-    """``weigh`` of an aggregator, with what it asks of the losses and what is to be said of it."""
-    weigh.positive_losses, weigh.remark = positive_losses, remark  # type: ignore[attr-defined]
+def marked(weigh: Weigh, *, positive_losses: bool = False, remark: str = "", cancels: bool = False) -> Weigh:
+    """``weigh`` with what it asks of losses, what is to be said of it, and whether coefficients may sum to 0."""
+    vars(weigh).update(positive_losses=positive_losses, remark=remark, cancels=cancels)
     return weigh
 
 

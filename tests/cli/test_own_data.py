@@ -99,6 +99,11 @@ def right(outputs, y):
 
 mine = ff.losses.whole(sensitivity)
 other = ff.Metric(right, name="hits")
+
+
+def divided(seed, split=None):
+    x, y = np.arange(60.0)[:, None], np.arange(60) % 2
+    return ff.FederatedData.from_arrays(x, y, client_id=np.arange(60) // 20, seed=seed, split=split)
 """
 
 
@@ -187,6 +192,14 @@ def contest(*words):
 )
 def test_the_form_is_told_by_what_is_there(words, clients, here):
     assert contest(*words).ground.data.clients == clients
+
+
+SPLIT = ("--split", "0.6", "0.2", "0.2")
+
+
+def test_a_function_that_takes_a_split_gets_it(here):
+    sizes = [contest("--data", "own.py:divided", *words).ground.data.train.size for words in ((), SPLIT)]
+    assert [np.asarray(each).tolist() for each in sizes] == [[16] * 3, [12] * 3]
 
 
 def test_natural_clients_are_split_anew_in_every_replicate(here):
@@ -367,6 +380,10 @@ WRONG = {
         "data own.py needs the name of a function in it, as own.py:name, got nothing",
     ),
     "no such file of data": ("--data my.py:one", "data my.py cannot be read: there is no such file"),
+    "a split": (
+        "--data own.py:federation --split 0.6 0.2 0.2",
+        "--split is for data that are split here: own.py:federation must take split to get it, and does not",
+    ),
     "a setting": ("--data own.py:federation:m=3", "setting of own.py:federation must be one of seed, n, got 'm'"),
     "a word": ("--data own.py:federation:n=abc", "n of own.py:federation must be a number, got 'abc'"),
     "no federation": ("--data own.py:nothing", "data own.py:nothing must return a FederatedData, got dict"),

@@ -1,5 +1,7 @@
 """FederatedData: splits, official test examples, normalisation, and what is refused."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -469,3 +471,10 @@ def test_a_clients_examples_are_shuffled_by_the_seed_before_the_cut():
     for split in one[2:5]:
         assert len(np.unique(y[np.asarray(split.rows)])) > 6
     assert not np.array_equal(np.sort(one.test.rows), np.sort(other.test.rows))
+
+
+def test_an_example_of_padding_alone_is_warned_of():
+    y = np.array([[1, -1], [-1, -1], [0, 2], [-1, -1]])
+    sentence = "y holds nothing but padding (labels below 0) in 2 examples, first in example 1: each counts as one"
+    with pytest.warns(UserWarning, match=re.escape(sentence)):
+        ff.FederatedData.from_arrays(np.zeros((4, 2)), y, client_id=[0, 0, 1, 1], split=(1, 0, 0))

@@ -113,9 +113,7 @@ def test_images_of_16_bits_are_refused_rather_than_white(place):
         path = place / "ann" / "cat" / f"{i}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((4, 4), 1000 * i, np.uint16)).save(path)
-    with pytest.raises(
-        ValueError, match=r"images must have 8 bits a channel, got more, first .*0\.png"
-    ):
+    with pytest.raises(ValueError, match=r"images must have 8 bits a channel, got more, first .*0\.png"):
         ff.data.images(place)
 
 

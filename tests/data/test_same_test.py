@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedjax_fair as ff
-from fedjax_fair.data.same_test import same_examples
+from fedjax_fair.data.same_test import same_clients, same_examples
 
 Y, WHO = np.arange(24) % 2, np.arange(24) // 2 % 3
 TESTED = np.random.default_rng(7).normal(size=(24, 3)).astype(np.float32)
@@ -38,3 +38,24 @@ def test_examples_are_the_same_as_far_as_their_features_tell(tested, same):
 def test_other_labels_are_other_examples():
     one = federation(0, TESTED)
     assert not same_examples([one, one._replace(y=1 - one.y)], "test")
+
+
+X = np.random.default_rng(1).normal(size=(24, 3)).astype(np.float32)
+
+
+def dealt(seed, x=X, **given):
+    return ff.FederatedData.from_arrays(x, Y, seed=seed, split=(0.5, 0.25, 0.25), **({"client_id": WHO} | given))
+
+
+@pytest.mark.parametrize("name", ["numbers", "words"])
+def test_clients_are_the_same_by_their_examples_and_not_by_their_names(name):
+    who = WHO if name == "numbers" else np.array(["ann", "bob", "cy"])[WHO]
+    assert same_clients([dealt(seed, client_id=who) for seed in range(3)])
+    anew = [dealt(seed, np.random.default_rng(seed).normal(size=X.shape), client_id=who) for seed in range(3)]
+    assert not same_clients(anew)
+    assert not same_clients([dealt(0, client_id=who), dealt(0, client_id=who)._replace(y=1 - dealt(0).y)])
+
+
+def test_a_partition_drawn_anew_makes_other_clients():
+    parted = [dealt(seed, client_id=None, partition=ff.partition.iid(3)) for seed in range(2)]
+    assert not same_clients(parted)

@@ -49,6 +49,24 @@ def test_auroc_of_a_model_that_is_not_finite_is_not_a_number():
     assert np.isnan(padded(ff.losses.auroc, np.array([0.0, np.nan, 1.0]), np.array([0, 1, 1])))
 
 
+DEAD = np.full(4, np.nan, np.float32)
+
+
+@pytest.mark.parametrize("name", ["balanced_accuracy", "f1_macro", "f1_micro", "f1"])
+@pytest.mark.parametrize("outputs", [DEAD, DEAD[:, None], np.stack([DEAD, DEAD], 1)], ids=lambda v: str(v.shape))
+def test_a_prediction_that_is_not_a_number_is_an_error_whatever_the_label(name, outputs):
+    for y in (np.array([0, 0, 0, 1]), np.array([0, 1, 1, 1])):
+        assert padded(getattr(ff.losses, name), outputs, y) == 0
+        half = np.where((np.arange(4) % 2 == 0).reshape(-1, *[1] * (outputs.ndim - 1)), 0 * outputs, 1.0)
+        assert padded(getattr(ff.losses, name), half.astype(np.float32), y) < 1
+
+
+def test_several_labels_that_are_not_numbers_are_told_wrong():
+    y, outputs = np.array([[0, 1], [1, 0], [0, 0], [1, 1]]), np.full((4, 2), np.nan, np.float32)
+    for metric in (ff.losses.f1_macro, ff.losses.f1_micro):
+        assert padded(metric, outputs, y) == 0
+
+
 def test_f1_of_two_classes(rng):
     y, score = rng.integers(0, 2, M), rng.normal(size=M).astype(np.float32)
     assert_allclose(padded(ff.losses.f1, score, y), sk.f1_score(y, score > 0), **CLOSE)
@@ -88,6 +106,15 @@ def test_r2_and_rmse(rng):
 
 def test_r2_of_what_does_not_vary_is_not_a_number():
     assert np.isnan(padded(ff.losses.r2, np.arange(4.0), np.ones(4, np.float32)))
+
+
+@pytest.mark.parametrize("count", [3, 7, 10])
+@pytest.mark.parametrize("target", [0.1, 1 / 3, 1.1, -0.7, 1e6 / 3])
+def test_r2_knows_equal_targets_though_their_mean_is_rounded(target, count):
+    y = np.full(count, target, np.float32)
+    told = y + np.linspace(-0.1, 0.1, count, dtype=np.float32)
+    assert np.isnan(padded(ff.losses.r2, told, y))
+    assert np.isnan(padded(ff.losses.r2, np.stack([told, told], 1), np.stack([y, np.arange(count)], 1)))
 
 
 def test_perplexity_counts_tokens_and_not_padding(rng):

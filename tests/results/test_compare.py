@@ -40,6 +40,12 @@ def q_fedavg(q):
     return ff.qfedavg(q=q, lipschitz=10.0)
 
 
+def leaning(rule, data, lr=0.1):
+    """Judged by a metric that may be negative."""
+    metric = ff.Metric(lambda outputs, y: outputs[:, 0], range=(-9, 9), name="lean")
+    return ff.simulation(**(build(rule, data, lr).arguments | {"metric": metric}))
+
+
 SHORT = {"federation": federation, "rounds": 4, "eval_every": 1, "last": 2}
 RULES = {"fedavg": ff.fedavg(), "no-op": ff.fedprox(mu=0.0), "fedmaba": ff.fedmaba()}
 
@@ -419,6 +425,14 @@ def test_larger_federations_that_come_later_leave_what_is_kept_as_it_is(tmp_path
         ({"tune": {"fedavg": {}}}, r"tune\['fedavg'\] must map settings to their values, got \{\}"),
         ({"tune": {"fedavg": {"rate": [0.1]}}}, r"setting in tune\['fedavg'\] must be one of lr, got 'rate'"),
         ({"choose": "best"}, "choose must be one of accuracy, worst10"),
+        (
+            {
+                "build": leaning,
+                "tune": {"fedavg": {"lr": [0.1, 0.2]}},
+                "choose": "gini",
+            },
+            'choose="gini" needs a metric of values from 0, got lean, which may be below',
+        ),
         ({"baseline": "afl"}, "baseline must be one of fedavg"),
         ({"replicates": 0}, "replicates must be at least 1"),
         ({"split": "train"}, "build must evaluate the train split"),

@@ -362,6 +362,18 @@ def test_a_model_that_diverges_is_said_and_has_no_share():
     assert np.isnan(found.shares["accuracy"]).all()
 
 
+def test_a_rule_that_draws_clients_by_itself_is_shared_by_the_rounds_it_drew():
+    def drawing(data):
+        return build(data, aggregator=ff.drfa(lr=0.1), selector=ff.uniform(3))
+
+    found = ff.contribution(drawing, DATA, method="federated-shapley", rounds=2, split="train")
+    _, history = ff.run(drawing(DATA), 0, 2)
+    for measure in MEASURES:
+        assert_allclose(found.shares[measure].sum(), found.gain[measure], atol=1e-3)
+        idle = ~np.isin(np.arange(N), history.ids)
+        assert (found.shares[measure][idle] == 0).all()
+
+
 def test_when_nobody_ever_takes_part_by_rounds_there_is_nothing_to_share():
     def nobody(data):
         return build(data, available=ff.availability.trace(np.zeros((1, N))))

@@ -187,6 +187,32 @@ def test_wherever_a_comparison_is_printed_its_failed_replicates_are_named(tmp_pa
     assert "failed" not in compared({"a": [low, low, low], "b": [low, high, low]}).to_latex()
 
 
+def better_off(runs, alone, **more):
+    return compared({"a": runs}, references={"local": alone, "pooled": alone}, **more).measures()["a"]["better_off"]
+
+
+def test_a_run_that_failed_counts_in_no_measure_of_its_row_better_off_included():
+    alone = scored([[0.6, 0.6]])
+    np.testing.assert_array_equal(better_off([FINE, DEAD, FINE], [alone] * 3), [50, NAN, 50])
+
+
+def test_who_has_no_value_under_either_model_is_not_better_or_worse_off():
+    """An F1 of nobody told the class: NaN is no failure of the model that tells nobody."""
+    kind = ff.Metric(None, name="f1", for_everybody=False)
+    mine, alone = (
+        scored([values], [[1] * 4], metric=kind) for values in ([0.9, 0.2, NAN, 0.5], [0.5, 0.5, 0.0, NAN])
+    )
+    assert better_off([mine], [alone]).tolist() == [50]
+
+
+def test_headings_of_a_table_in_latex_are_its_letters():
+    kind = ff.Metric(None, unit="m_s", name="f1_{macro}~^\\ & $#")
+    runs = {"b_c": [scored([[0.5, 0.7]], metric=kind)]}
+    head = compared(runs).to_latex().splitlines()[2]
+    assert r"f1\_\{macro\}\textasciitilde{}\textasciicircum{}\textbackslash{} \& \$\#" in head
+    assert r"b\_c &" in compared(runs).to_latex()
+
+
 def personal(*lost, clients=14):
     """Models of everybody's own, of which some diverged; one client has no examples."""
     accuracy = np.linspace(0.3, 0.95, clients)

@@ -152,6 +152,15 @@ def test_clients_without_a_value_are_named(runs, changes, sentence):
     assert [flag for flag in flags(comparison({"a": runs}, **changes)) if "no value" in flag] == sentence
 
 
+def test_clients_without_a_value_are_counted_by_rule_where_the_rules_differ():
+    runs = {"a": [lacking(1, 2), lacking(1)], "b": [lacking(3), lacking(1)], "c": [lacking(), lacking()]}
+    told = [flag for flag in flags(comparison(runs)) if "no value" in flag]
+    assert told == [
+        "auroc has no value for some of 6 clients, others under each rule, who count in no measure: a 1.5, b 1, c 0"
+    ]
+    assert "Worst 10 %: the mean of 1 of 4-6 clients." in comparison(runs).legend()
+
+
 @pytest.mark.parametrize(("runs", "changes", "sentence"), CASES.values(), ids=CASES)
 def test_each_flag_names_its_rules(runs, changes, sentence):
     found = flags(comparison(runs, **changes))
@@ -182,10 +191,10 @@ def test_the_legend_counts_the_clients_of_a_small_worst_tenth_and_an_equal_budge
 
 
 def test_the_legend_says_what_a_replicate_draws():
-    named = [one._replace(names=Names(clients=tuple("abcdef"))) for one in plain()]
     assert "2 replicates (federation and training seed)" in comparison({"a": plain()}).legend()[0]
-    assert "2 replicates (split and training seed)" in comparison({"a": named}).legend()[0]
-    assert "2 training seeds on one federation" in comparison({"a": named}, fixed=True).legend()[0]
+    split = comparison({"a": plain()}, same_clients=True)
+    assert "2 replicates (split and training seed)" in split.legend()[0]
+    assert "2 training seeds on one federation" in split._replace(fixed=True).legend()[0]
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ def history():
 
 def test_a_saved_run_has_the_files_and_the_page_of_a_run_of_the_command_line(history, tmp_path):
     settings = {"dataset": "hospitals", "model": "a line", "rates": [0.1, np.float32(0.5)], "note": None}
+    settings["evaluate"] = "train"  # not what it is about
     place = ff.save(tmp_path / "out", {"fedavg": history, "again": [history]}, settings)
     assert {path.name for path in place.iterdir()} == {"config.toml", "summary.json", "summary.csv", "history.npz"}
     kept = tomllib.loads((place / "config.toml").read_text())
@@ -208,6 +209,10 @@ WRONG = {
     "a setting": (
         lambda h, p: ff.save(p, {"a": h}, {"rule": {"of": [ff.fedavg()]}}),
         "settings must hold words, numbers, truth values, lists and tables of them, got .* for rule.of",
+    ),
+    "two splits": (
+        lambda h, p: ff.save(p, {"a": h, "b": h._replace(scores=dict(reversed(h.scores.items())))}),
+        "runs must be judged by one split, got test and validation",
     ),
     "earlier results": (
         lambda h, p: ff.save(ff.save(p, {"a": h}), {"a": h}),

@@ -393,6 +393,17 @@ def test_a_defence_does_not_undo_a_rules_own_memory():
     assert simulation(ff.fedfv(tau=0), server_optimizer=first)
 
 
+@pytest.mark.parametrize(
+    "around", [lambda rule: rule, ff.defences.clip_losses, lambda rule: ff.ditto(aggregator=rule)]
+)
+def test_a_defence_that_goes_by_the_coefficients_sum_is_refused_where_they_cancel(around):
+    rule = around(ff.fairmoo())
+    for defence in (ff.defences.median(), ff.defences.trimmed_mean(0.2)):
+        with pytest.raises(ValueError, match="step by the coefficients' sum, which may be 0 under this rule"):
+            simulation(rule, server_optimizer=optax.chain(defence, optax.sgd(1.0)))
+    assert simulation(rule, server_optimizer=optax.chain(ff.defences.clip_updates(1.0), optax.sgd(1.0)))
+
+
 def test_a_defence_may_be_inside_what_averages_iterates():
     inside = ff.average_iterates(optax.chain(ff.defences.clip_updates(1.0), optax.adam(0.1)))
     assert ff.run(simulation(server_optimizer=inside, deploy=ff.averaged), 0, 2)

@@ -66,6 +66,11 @@ def test_newcomers_are_scored_apart(data, quick_to_compile):
     assert "fedavg" in ff.table({"fedavg": history}, clients=newcomers)
 
 
+def test_drfa_which_asks_anybody_is_refused(data):
+    with pytest.raises(ValueError, match=r"its mixture would gather on clients who never train, got ff.excluding"):
+        toy.simulation(data, ff.drfa(sampling="selector"), selector=ff.excluding(LEFT_OUT, ff.uniform(3)))
+
+
 @pytest.mark.parametrize(
     ("ids", "inside", "sentence"),
     [
