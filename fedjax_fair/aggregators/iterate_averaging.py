@@ -39,7 +39,8 @@ def average_iterates(
     inner = optax.with_extra_args_support(optax.sgd(1.0) if server_optimizer is None else server_optimizer)
 
     def init(params: Params) -> AverageState:
-        return AverageState(inner.init(params), jnp.zeros((), jnp.int32), params)
+        begun = jax.tree.map(lambda w: w.astype(jnp.promote_types(w.dtype, jnp.float32)), params)
+        return AverageState(inner.init(params), jnp.zeros((), jnp.int32), begun)  # a mean in bfloat16 sticks
 
     def update(
         updates: Params, state: AverageState, params: Params = None, **extra: Any
@@ -48,7 +49,7 @@ def average_iterates(
         after, count = optax.apply_updates(params, updates), state.models + 1
 
         def mean(old: Array, new: Array) -> Array:
-            return old + (new - old) / count.astype(new.dtype)
+            return old + (new.astype(old.dtype) - old) / count.astype(old.dtype)
 
         return updates, AverageState(moved, count, jax.tree.map(mean, state.average, after))
 
@@ -68,4 +69,4 @@ def averaged(state: SimState) -> Params:
     ]
     if not found:
         raise ValueError("averaged needs server_optimizer=ff.average_iterates(...), got another optimiser")
-    return found[0].average
+    return jax.tree.map(lambda mean, w: mean.astype(w.dtype), found[0].average, state.params)

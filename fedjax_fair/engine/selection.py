@@ -17,7 +17,7 @@ class Cohort(NamedTuple):
     """Who takes part in a round."""
 
     ids: Array
-    """i32[S]: valid ids; where the selector gave none, somebody's, who is then not there."""
+    """i32[S]: different valid ids; where the selector gave none, another client's, who is then not there."""
     there: Array
     """bool[S]: who can take part, each client once."""
     state: State
@@ -54,7 +54,7 @@ def select(
     context = Context(state.round, n_clients, ask, available, state.aggregator)
     ids, memory = check_ids(parts.selector.select(state.selector, select, context), parts.selector.cohort)
     known = valid_ids(ids, n_clients)
-    ids = jnp.clip(ids, 0, n_clients - 1)
+    ids = filled(ids, known, n_clients)
     there = available(ids) & known
     return Cohort(
         ids,
@@ -63,6 +63,15 @@ def select(
         downloads=reached([jnp.where(there, ids, -1), *(who for who, _ in asked)]),
         evaluations=jnp.asarray(sum(count for _, count in asked), jnp.int32),
     )
+
+
+def filled(ids: Array, known: Array, n_clients: int) -> Array:
+    """i32[S]: the known ids, and in the other slots clients that are in none: rules keep states by their ids."""
+    slots = ids.shape[0]
+    few = min(n_clients, 2 * slots)  # as many as have a client for every slot beside the known
+    taken = jnp.zeros(few, bool).at[jnp.where(known, ids, few)].set(True, mode="drop")
+    free = jnp.argsort(taken, stable=True)[:slots].astype(ids.dtype)
+    return jnp.where(known, ids, free[jnp.maximum(jnp.cumsum(~known) - 1, 0)])
 
 
 def valid_ids(ids: Array, n_clients: int) -> Array:

@@ -168,10 +168,12 @@ def examples(data: FederatedData, rows: Array) -> tuple[Any, Array]:
 
 
 def gram(updates: Params, mesh: Mesh | None = None) -> Array:
-    """Inner products f[S, S] of stacked updates, summed over the leaves."""
+    """Inner products f[S, S] of stacked updates, summed over the leaves; of half precision in float32."""
     everybodys = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(updates)]
     mine = share(everybodys, mesh)
-    products = (jnp.matmul(rows, cols.T, precision="highest") for rows, cols in zip(mine, everybodys))
+    kind = jnp.result_type(jnp.float32, *everybodys)
+    product = functools.partial(jnp.matmul, precision="highest", preferred_element_type=kind)
+    products = (product(rows, cols.T) for rows, cols in zip(mine, everybodys))
     return gather(functools.reduce(jnp.add, products), everybodys[0].shape[0], mesh)
 
 

@@ -216,14 +216,12 @@ def local_work(net: Model, method: Method, trainer: Any, loss: PerExample) -> tu
     train = trainer if method.local is None else method.local(trainer)
     if not callable(train):
         raise ValueError(f"trainer must be ff.local_sgd(...) or a function, got {type(train).__name__}")
-    inside = within(train)
-    objective = inside.objective if isinstance(inside, LocalSGD) else erm
-    if method.objective is not None:
-        objective = method.objective(objective)
+    inside = [one.objective for one in (within(train), within(trainer)) if isinstance(one, LocalSGD)]
+    around = {} if method.objective is None else {"around": method.objective}
 
     apply = fast(net).apply
 
     def of_examples(params: Params, batch: Batch) -> Array:
         return loss(apply(params, batch.x, batch.key), batch.y)
 
-    return train, LocalLoss(of_examples, objective)
+    return train, LocalLoss(of_examples, inside[0] if inside else erm, **around)

@@ -159,7 +159,15 @@ class LocalLoss:
 
     of_examples: Callable[[Params, Batch], Array]
     """``(params, batch) -> f[B]``: the model's loss on every example."""
-    objective: Objective
+    base: Objective
+    """The trainer's; an ``ff.local_sgd`` inside a trainer of the user's own brings its own."""
+    around: Callable[[Objective], Objective] = lambda base: base
+    """What a method makes of it, such as FedProx's term beside it."""
+
+    @property
+    def objective(self) -> Objective:
+        """What is differentiated."""
+        return self.around(self.base)
 
     def __call__(self, params: Params, batch: Batch, anchor: Params) -> tuple[Array, Array]:
         """The objective on a batch, and its plain mean loss."""

@@ -10,7 +10,7 @@ from jax import Array
 
 from fedjax_fair.local.objectives import LocalLoss
 from fedjax_fair.local.sgd import LocalSGD
-from fedjax_fair.types import Batch, Client, Key, LossFn, Params, Trace, Train
+from fedjax_fair.types import Batch, Client, Key, LossFn, Objective, Params, Trace, Train
 
 Finish = Callable[[Params, Trace], tuple]
 """``(trained, trace) -> (params, trace, memory, message)``."""
@@ -65,12 +65,17 @@ def changed(loss: LossFn, change: Callable[[Array, Params], Array], anchor: Para
     ``anchor`` is the received model where the training begins with another one: FedProx's term goes by it.
     """
     if isinstance(loss, LocalLoss):
-        inner = loss.objective
+        before = loss.around
 
-        def objective(losses: Array, mask: Array, params: Params, start: Params) -> Array:
-            return change(inner(losses, mask, params, start if anchor is None else anchor), params)
+        def around(base: Objective) -> Objective:
+            inner = before(base)
 
-        return dataclasses.replace(loss, objective=objective)
+            def objective(losses: Array, mask: Array, params: Params, start: Params) -> Array:
+                return change(inner(losses, mask, params, start if anchor is None else anchor), params)
+
+            return objective
+
+        return dataclasses.replace(loss, around=around)
 
     def other(params: Params, batch: Batch, start: Params) -> tuple[Array, Array]:
         value, plain = loss(params, batch, start if anchor is None else anchor)

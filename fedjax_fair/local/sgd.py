@@ -1,5 +1,6 @@
 """Local training: what one client does between receiving a model and sending its own back."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -36,8 +37,8 @@ class LocalSGD(NamedTuple):
     objective: Objective
     limit: Callable[[Key, Array, Array], Array] | None = None
     gradient: bool = False
-    """Whether the trace tells the mean of the gradients, for methods that ask for it; for any optimiser but plain
-    SGD an addition a step."""
+    """Whether the trace tells the mean of the gradients, for methods that ask for it; with a schedule, or another
+    optimiser than plain SGD, an addition a step."""
     snapshot: Callable[[Client, Array], Array] | None = None
     """``(client, steps due i32[]) -> i32[]``: after which step the trace keeps the model, for methods that ask."""
 
@@ -60,6 +61,12 @@ class LocalSGD(NamedTuple):
         works = [self._work(*job, round) for job in jobs]
         return take_turns(works, UNROLL if jax.default_backend() == "cpu" and is_small(jobs[0][1]) else 1)
 
+    def due(self, client: Client) -> Any:
+        """Steps of one training, without a limit."""
+        if self.batch_size is None or self.epochs is None:
+            return self.steps if self.epochs is None else self.epochs
+        return self.epochs * -(-client.size // min(self.batch_size, client.rows.shape[0]))
+
     def _work(self, loss: LossFn, params: Params, client: Client, key: Key, round: Array) -> Work:
         order_key, noise_key = jax.random.split(key)
         steps, order, real = self._batches(client, order_key)
@@ -68,7 +75,8 @@ class LocalSGD(NamedTuple):
             steps = jnp.minimum(steps, most_steps(self.limit, jax.random.fold_in(key, 2), round, client.id))
         scale = None if self.schedule is None else factor_of(self.schedule, round)
         params = anchor = laid(params)
-
+        # Its base is this one, but where a trainer of the user's own hid it.
+        loss = dataclasses.replace(loss, base=self.objective) if isinstance(loss, LocalLoss) else loss
         differentiated = (
             loss.through(laid) if isinstance(loss, LocalLoss) else lambda p, batch, w: loss(laid(p), batch, laid(w))
         )
@@ -108,7 +116,7 @@ class LocalSGD(NamedTuple):
             deviation = jnp.sqrt(spread / jnp.maximum(steps, 1).astype(zero.dtype))
             mean_gradient = None
             if self.gradient and total is None:
-                mean_gradient = of_way(self.optimizer, laid(anchor), params, made, scale)
+                mean_gradient = of_way(self.optimizer, laid(anchor), params, made)
             elif self.gradient:
                 mean_gradient = jax.tree.map(lambda g: g / jnp.maximum(made, 1).astype(g.dtype), laid(total))
             return params, Trace(mean, deviation, made, mean_gradient, None if kept is None else laid(kept))
@@ -123,7 +131,7 @@ class LocalSGD(NamedTuple):
             def rows(k: Array) -> Array:
                 return client.rows[at(k)]
 
-        summed = self.gradient and not is_plain(self.optimizer, params)
+        summed = self.gradient and (scale is not None or not is_plain(self.optimizer, params))
         total = jax.tree.map(jnp.zeros_like, params) if summed else None
         kept = None if at_step is None else params
         return Work(steps, rows, (params, self.optimizer.init(params), zero, zero, total, kept), step, end)
@@ -157,11 +165,7 @@ class LocalSGD(NamedTuple):
             everything = jnp.arange(per_epoch * size)
             drawn = jax.vmap(lambda bits: shuffled(bits, everything, client.size))(keys)
             return self.epochs * per_epoch, drawn.reshape(-1, size), real
-        return (
-            self.epochs * per_epoch,
-            lambda k: shuffled(keys[k // per_epoch], positions(k), client.size),
-            real,
-        )
+        return self.epochs * per_epoch, lambda k: shuffled(keys[k // per_epoch], positions(k), client.size), real
 
 
 def local_sgd(

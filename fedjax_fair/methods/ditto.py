@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.aggregators.fedavg import fedavg
@@ -30,7 +31,7 @@ def ditto(
       lam: how strongly personal models are held to the global one, >= 0; the authors try {.1, 1, 2}. Below 2 over
         the local rate, or they diverge.
       personal_steps: s, local steps of the personal model; by default it takes the global one's batches, a step of
-        each in turn, as in the authors' code.
+        each in turn, as in the authors' code. A client that makes a share of its steps makes this share of s.
       aggregator: how the global model is made; by default ``fedavg()``. ``ff.fedmaba()`` makes it fair.
 
     Raises:
@@ -57,13 +58,21 @@ def ditto(
                 (trained, trace), (own, _) = trainer.together(jobs, round)
             else:
                 trained, trace = trainer(*jobs[0], round)
-                own = (trainer if steps is None else steps)(*jobs[1], round)[0]
+                own = (trainer if steps is None else _as_late(steps, trainer, client))(*jobs[1], round)[0]
             return trained, trace, own
 
         return Several(trainer, work)
 
     memory = Memory(init=lambda params: params, personal=lambda params, own: own)
     return around("ditto", fedavg() if aggregator is None else aggregator, memory, local)
+
+
+def _as_late(own: LocalSGD, sgd: LocalSGD, client: Client) -> LocalSGD:
+    """With the limit of ``sgd``, in proportion to the steps that are due."""
+    if sgd.limit is None:
+        return own
+    limit, due, steps = sgd.limit, sgd.due(client), own.due(client)
+    return own._replace(limit=lambda *of: jnp.minimum(limit(*of), due) * steps // due)
 
 
 def _of_steps(trainer: Any, steps: int) -> LocalSGD:

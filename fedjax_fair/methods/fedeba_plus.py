@@ -114,7 +114,8 @@ def _aligned(trainer: Any) -> Around:
 
         def finish(trained: Params, trace: Trace) -> tuple:
             begun = jax.tree.map(jnp.subtract, trace.snapshot, params)
-            own = jax.tree.map(_without, trace.gradient, direction)
+            moved = trace.steps > 0  # who made no step has learnt nothing
+            own = jax.tree.map(lambda *of: jnp.where(moved, _without(*of), 0), trace.gradient, direction)
             return trained, trace, client.memory, (own, begun)
 
         def _without(leaning: Array, g: Array) -> Array:

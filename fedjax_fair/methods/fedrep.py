@@ -11,7 +11,7 @@ from fedjax_fair.local.remembering import Several, need_local_sgd
 from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.methods.base import around
 from fedjax_fair.methods.fedper import own_layers
-from fedjax_fair.methods.layers import Personal, check_personal, chosen, held, merged, taken
+from fedjax_fair.methods.layers import Personal, check_personal, chosen, merged, taken
 from fedjax_fair.types import Aggregator, Batch, Client, Key, LossFn, Method, Params
 
 
@@ -23,8 +23,9 @@ def fedrep(
     .. math:: v_k \approx \arg\min_v F_k(w, v), \qquad w_k = w - \eta \textstyle\sum \nabla_w F_k(\cdot, v_k)
 
     As :func:`fedper`, but one after the other: ``head_times`` the trainer's local work for v_k with the base held,
-    then that work once for the base with v_k held. Reads what ``aggregator`` reads; losses that it reads are those
-    of the personal model. Keeps the personal layers of every client.
+    then that work once for the base with v_k held. A ``limit`` on steps is the base's; the head's is ``head_times``
+    that. Reads what ``aggregator`` reads; losses that it reads are those of the personal model. Keeps the personal
+    layers of every client.
 
     Optimises: sum_k n_k F_k / n over the shared layers and everybody's own.
 
@@ -50,11 +51,13 @@ def fedrep(
         def work(loss: LossFn, params: Params, client: Client, key: Key, round: Array) -> tuple:
             flags = chosen(personal, params)
             body = [not flag for flag in flags]
-            own = taken(
-                longer(_holding(loss, body), merged(params, client.memory, flags), client, key, round)[0], flags
-            )
-            again = jax.random.fold_in(key, 3)  # other batches than the head's
-            trained, trace = sgd(_holding(loss, flags), merged(params, own, flags), client, again, round)
+            # Both have other batches, and one limit: who is late is late with both.
+            again, late = (jax.random.fold_in(key, number) for number in (3, 2))
+            first, second = (_limited(one, late, times) for one, times in ((longer, head_times), (sgd, 1)))
+            begun = merged(params, client.memory, flags)
+            own = taken(first(_holding(loss, begun, body), begun, client, key, round)[0], flags)
+            begun = merged(params, own, flags)
+            trained, trace = second(_holding(loss, begun, flags), begun, client, again, round)
             return merged(trained, taken(params, flags), flags), trace, own
 
         return Several(trainer, work)
@@ -67,11 +70,20 @@ def _times(sgd: LocalSGD, times: int) -> LocalSGD:
     return sgd._replace(epochs=epochs, steps=steps)
 
 
-def _holding(loss: LossFn, flags: list[bool]) -> LossFn:
-    """The loss as a function of the leaves that are not flagged. What an optimiser makes of no gradient, such as a
-    decay of the weights, is put back by the caller."""
+def _limited(sgd: LocalSGD, key: Key, times: int) -> LocalSGD:
+    """With a limit that is drawn by this key, times ``times``."""
+    if sgd.limit is None:
+        return sgd
+    limit = sgd.limit
+    return sgd._replace(limit=lambda _, round, client: times * limit(key, round, client))
+
+
+def _holding(loss: LossFn, begun: Params, flags: list[bool]) -> LossFn:
+    """The loss as a function of the leaves that are not flagged. The others are as they began, whatever an
+    optimiser makes of no gradient, such as a decay of the weights; the caller puts them back."""
+    fixed = taken(begun, flags)
 
     def of_others(params: Params, batch: Batch, anchor: Params) -> tuple[Array, Array]:
-        return loss(held(params, flags), batch, anchor)
+        return loss(merged(params, fixed, flags), batch, anchor)
 
     return of_others

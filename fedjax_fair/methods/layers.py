@@ -70,11 +70,6 @@ def merged(params: Params, own: list[Any], flags: list[bool]) -> Params:
     return jax.tree.unflatten(structure, [next(given) if flag else leaf for leaf, flag in zip(leaves, flags)])
 
 
-def held(params: Params, flags: list[bool]) -> Params:
-    """The model whose flagged leaves take no part in a gradient."""
-    return merged(params, [jax.lax.stop_gradient(leaf) for leaf in taken(params, flags)], flags)
-
-
 def _layer(path: str) -> str:
     return path.rpartition("/")[0]
 

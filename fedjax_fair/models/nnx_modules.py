@@ -67,7 +67,7 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
             module.eval()
         else:
             module.train()
-            nnx.reseed(module, default=key, dropout=key)
+            nnx.reseed(module, **_streams(module, key))
             if "rngs" in arguments:
                 given["rngs"] = nnx.Rngs(key)
         before = _drawn(module)
@@ -79,6 +79,13 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
         return outputs
 
     return Model(init, apply)
+
+
+def _streams(module: nnx.Module, key: Key) -> dict[str, Any]:
+    """A key for every stream that the module keeps: the default and dropout have this one, each other its own."""
+    kept = {node.tag for _, node in nnx.iter_graph(module) if isinstance(node, nnx.RngStream)}
+    others = sorted(kept - {"default", "dropout"})
+    return {"default": key, "dropout": key} | {tag: jax.random.fold_in(key, i) for i, tag in enumerate(others)}
 
 
 def _drawn(module: nnx.Module) -> list[Any]:

@@ -1,6 +1,7 @@
 """Iterate averaging: the mean of the models is judged, the last one is trained on."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +33,23 @@ def test_the_deployed_model_is_the_mean_of_all_iterates():
         models.append(state.params)
     mean = jax.tree.map(lambda *leaves: sum(leaves) / 4, *models)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), ff.averaged(state), mean)
+
+
+def test_the_mean_of_a_bfloat16_model_does_not_stick():
+    """A hundred models, whose mean moves by less than a bfloat16 tells apart."""
+    params = {"w": jnp.ones(3, jnp.bfloat16)}
+    outer = ff.average_iterates(optax.sgd(1.0))
+
+    def step(carry, i):
+        params, state = carry
+        moves, state = outer.update({"w": jnp.full(3, -(2.0**-7), jnp.bfloat16)}, state, params)
+        params = optax.apply_updates(params, moves)
+        return (params, state), params["w"]
+
+    (last, state), models = jax.lax.scan(step, (params, outer.init(params)), jnp.arange(127))
+    mean = ff.averaged(SimpleNamespace(server=state, params=last))["w"]
+    assert mean.dtype == jnp.bfloat16
+    np.testing.assert_allclose(mean.astype(float), models.astype(jnp.float32).mean(0), rtol=4e-3)
 
 
 def test_training_is_that_of_the_wrapped_optimiser():

@@ -168,6 +168,15 @@ def test_gram_holds_the_inner_products_of_whole_updates():
     np.testing.assert_allclose(got, [[a @ b for b in flat] for a in flat], rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_gram_of_half_precision_is_summed_in_float32(dtype):
+    updates = {"w": jnp.array(np.random.default_rng(0).normal(size=(4, 300)), dtype), "b": jnp.ones((4, 2), dtype)}
+    flat = np.concatenate([np.asarray(leaf, float) for leaf in jax.tree.leaves(updates)], axis=1)
+    got = signals.gram(updates)
+    assert got.dtype == jnp.float32
+    np.testing.assert_allclose(got, flat @ flat.T, rtol=1e-5, atol=1e-4)
+
+
 def test_equal_losses_stay_equal_however_many_examples_a_client_has():
     """Added one by one in float32, those of the largest were .4 % below those of the others."""
     sizes = [300_000, 5, 0, 1023, 2, 4000]

@@ -276,3 +276,84 @@ def test_gifairs_clients_train_at_the_rate_they_are_sent():
     point = jnp.array([1.0, 2.0])
     trained = train(lambda v, *_: ((v**2).sum() / 2, v.sum()), point, client, toy.KEY, jnp.int32(0))[0]
     assert_allclose(trained, point - 0.1 * 1.5 * point, rtol=1e-6)
+
+
+def masked_to(name, optimizer):
+    return optax.masked(optimizer, lambda params: {key: key == name for key in params})
+
+
+def test_fedrep_holds_the_base_though_the_optimiser_decays_it(data):
+    """Where the decay is of the head alone, a head that is trained first knows no other base than the received."""
+    heads = []
+    for decay in (optax.add_decayed_weights(0.5), masked_to("b", optax.add_decayed_weights(0.5))):
+        trainer = ff.local_sgd(optax.chain(decay, optax.sgd(0.1)), steps=4, batch_size=3)
+        sim = toy.simulation(data, ff.fedrep("^b$", head_times=3), trainer=trainer)
+        heads.append(toy.play(sim, rounds=1)[0].memory)
+    close(*heads, **CLOSE)
+
+
+def limited(steps, **more):
+    return DRAWS._replace(**more, limit=lambda key, round, client: jnp.int32(steps))
+
+
+@pytest.mark.parametrize(
+    "rule", [ff.fedrep("^b$", head_times=4), ff.ditto(personal_steps=12), ff.ditto(personal_steps=2)], ids=str
+)
+def test_a_limit_that_limits_nothing_limits_no_further_training(data, rule):
+    plain, free = (
+        toy.play(toy.simulation(data, rule, trainer=trainer), rounds=2)[0] for trainer in (DRAWS, limited(3))
+    )
+    close((plain.params, plain.memory), (free.params, free.memory), **CLOSE)
+
+
+def test_who_makes_a_third_of_its_steps_makes_a_third_of_its_personal_ones(data):
+    late = toy.play(toy.simulation(data, ff.ditto(personal_steps=12), trainer=limited(1)), rounds=1)[0]
+    third = toy.play(toy.simulation(data, ff.ditto(personal_steps=12), trainer=limited(99)), rounds=1)[0]
+    gap = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), late.memory, third.memory)
+    assert max(jax.tree.leaves(gap)) > 1e-3
+
+
+def test_fedreps_two_trainings_are_late_together(data):
+    """A client that makes no step of the base makes none of the head."""
+
+    def limit(key, round, client):
+        return jnp.where(jax.random.bernoulli(key), 0, 3)
+
+    rule = ff.fedrep("^b$", head_times=2)
+    hearing = rule._replace(aggregator=keeping_steps(rule.aggregator))
+    sim = toy.simulation(data, hearing, trainer=DRAWS._replace(limit=limit))
+    before, (after, _) = sim.init(toy.KEY), toy.play(sim, rounds=1)
+    head = np.abs(np.asarray(after.memory[0]) - np.asarray(before.memory[0])).max(1)
+    steps = np.asarray(after.aggregator[1])
+    assert {*steps.tolist()} == {0, 3}
+    assert (head > 0).tolist() == (steps > 0).tolist()
+
+
+def keeping_steps(inner):
+    """The rule, whose state also holds how many steps every client has made."""
+
+    def weigh(state, report, key):
+        coef, after = inner.weigh(state[0], report, key)
+        return coef, (after, state[1].at[report.ids].set(report.steps))
+
+    return ff.Aggregator(lambda sizes, key=None: (inner.init(sizes, key), jnp.zeros(len(sizes), jnp.int32)), weigh)
+
+
+def test_scaffolds_controls_do_not_depend_on_a_pause_of_the_rate(data):
+    """Two spellings of SGD, of which the mean gradient is told in two ways."""
+    ended = []
+    for optimizer in (optax.sgd(0.1), optax.chain(optax.trace(0.0), optax.sgd(0.1))):
+        trainer = ff.local_sgd(
+            optimizer, steps=3, batch_size=3, schedule=lambda round: jnp.where(round == 1, 0.0, 1.0)
+        )
+        sim = toy.simulation(data, ff.scaffold(option=2), trainer=trainer, selector=ff.uniform(3))
+        ended.append(toy.play(sim, rounds=3)[0])
+    close((ended[0].params, ended[0].memory), (ended[1].params, ended[1].memory), rtol=1e-4, atol=1e-5)
+
+
+def test_fedeba_plus_hears_nothing_of_a_client_that_made_no_step(data):
+    trainer = DRAWS._replace(limit=lambda key, round, client: jnp.where(round == 1, 0, 3))
+    sim = toy.simulation(data, ff.fedeba_plus(alpha=0.5, theta=0.0), trainer=trainer)
+    for rounds, heard in ((1, True), (2, False)):
+        direction = toy.play(sim, rounds=rounds)[0].server[0].direction
+        assert any(leaf.any() for leaf in jax.tree.leaves(direction)) is heard

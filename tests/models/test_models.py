@@ -257,6 +257,26 @@ def test_an_nnx_instance_gives_its_own_weights_and_is_left_alone():
     assert module.first.deterministic is False
 
 
+class OwnStream(nnx.Module):
+    """Noise of a stream with a name of its own, beside dropout."""
+
+    def __init__(self, rngs):
+        self.linear, self.dropout = nnx.Linear(1, 4, rngs=rngs), nnx.Dropout(0.5, rngs=rngs)
+        self.rngs, self.training = nnx.Rngs(rngs.params(), noise=1), True
+
+    def __call__(self, x):
+        noise = jax.random.normal(self.rngs.noise(), (4,)) if not self.dropout.deterministic else jnp.zeros(4)
+        return self.linear(self.dropout(x)) + noise[None, :]
+
+
+def test_every_stream_of_an_nnx_module_is_drawn_anew():
+    model = as_model(OwnStream)
+    params = jax.tree.map(jnp.zeros_like, model.init(KEY, ONES[:, :1]))
+    one, same, other = (model.apply(params, ONES[:, :1], key) for key in (KEY, KEY, OTHER))
+    np.testing.assert_array_equal(one, same)
+    assert not np.isclose(one, other).any()
+
+
 def test_a_pair_of_functions_takes_the_key_if_it_wants_it():
     plain = as_model((lambda key, x: jnp.float32(2), lambda params, x: params * x))
     noisy = as_model((lambda key, x: jnp.float32(2), lambda params, x, key: params * x if key is None else x * 0))

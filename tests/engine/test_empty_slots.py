@@ -1,0 +1,79 @@
+"""Slots that a selector leaves empty, or fills twice: other clients stand there, who do not count."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import toy
+
+import fedjax_fair as ff
+from fedjax_fair.engine.selection import filled, valid_ids
+
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
+
+
+def choosing(*ids):
+    return ff.Selector(
+        lambda sizes, key: (), lambda s, key, c: (jnp.array(ids), s), lambda s, r: s, cohort=len(ids)
+    )
+
+
+@pytest.mark.parametrize("n_clients", [4, 5, 9])
+@pytest.mark.parametrize("ids", [(0, 1, 2), (0, -1, 2), (-1, -1, -1), (3, 3, 3), (1, 9, 1, 0), (-1, 3, 0, 9)])
+def test_ids_are_different_ones_and_the_given_stay_in_their_slots(ids, n_clients):
+    given = jnp.array(ids)
+    known = valid_ids(given, n_clients)
+    got = np.asarray(filled(given, known, n_clients))
+    np.testing.assert_array_equal(got[np.asarray(known)], given[known])
+    assert len(set(got.tolist())) == len(ids)
+    assert ((got >= 0) & (got < n_clients)).all()
+
+
+def by_mean():
+    """Weighs by each client's running mean of losses, kept by its id: the rule of the guide."""
+
+    def weigh(state, report, key):
+        mean = 0.9 * state[report.ids] + 0.1 * jnp.where(report.active, report.loss, 0)
+        mean = jnp.where(report.active, mean, state[report.ids])
+        coef = jnp.where(report.active, mean, 0)
+        return coef / coef.sum(), state.at[report.ids].set(mean)
+
+    return ff.Aggregator(lambda sizes, key=None: jnp.ones_like(sizes, float), weigh)
+
+
+@pytest.mark.parametrize("empty", [-1, 0, 1, 99])
+def test_a_rule_that_keeps_a_number_per_client_does_not_lose_it_to_an_empty_slot(data, empty):
+    state, _ = toy.play(toy.simulation(data, by_mean(), selector=choosing(0, 1, empty)), rounds=3)
+    moved = np.asarray(state.aggregator) != 1
+    assert moved.tolist() == [True, True, False, False, False]
+
+
+def test_examples_off_the_device_are_the_cohorts_own_where_slots_are_empty():
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(6), [60, 10, 10, 10, 10, 10])
+    x, y = rng.normal(size=(110, 5)).astype(np.float32), rng.integers(0, 3, 110)
+
+    def select(state, key, context):
+        ids = jax.random.permutation(key, context.n_clients)[:4]
+        return jnp.where(ids % 2 == 1, ids, -1), state
+
+    odd = ff.Selector(lambda sizes, key: (), select, lambda state, report: state, cohort=4)
+    ended = []
+    for store in ("device", "host"):
+        held = ff.FederatedData.from_arrays(x, y, client_id=owner, store=store)
+        sim = toy.simulation(held, ff.qfedavg(q=1.0, lipschitz=10.0), trainer=toy.DRAWS, selector=odd)
+        ended.append(ff.run(sim, 0, rounds=6, eval_every=6))
+    (one, there), (other, here) = ended
+    jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
+    np.testing.assert_array_equal(there.received_loss, here.received_loss)
+    np.testing.assert_array_equal(there.loss, here.loss)
+
+
+def test_a_client_that_nobody_selects_does_not_train(data):
+    """It only stands in an empty slot."""
+    alone, _ = toy.play(toy.simulation(data, selector=choosing(3), trainer=toy.DRAWS), rounds=2)
+    beside, infos = toy.play(toy.simulation(data, selector=choosing(3, -1, 3), trainer=toy.DRAWS), rounds=2)
+    assert [info.active.tolist() for info in infos] == [[True, False, False]] * 2
+    toy.close(alone.params, beside.params, rtol=1e-6, atol=1e-7)
+    assert optax.tree.norm(jax.tree.map(jnp.subtract, alone.params, beside.params)) < 1e-5
