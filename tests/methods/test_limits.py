@@ -297,7 +297,9 @@ def limited(steps, **more):
 
 
 @pytest.mark.parametrize(
-    "rule", [ff.fedrep("^b$", head_times=4), ff.ditto(personal_steps=12), ff.ditto(personal_steps=2)], ids=str
+    "rule",
+    [ff.fedrep("^b$", head_times=4), ff.ditto(personal_steps=12), ff.ditto(personal_steps=2)],
+    ids=["fedrep", "longer", "shorter"],
 )
 def test_a_limit_that_limits_nothing_limits_no_further_training(data, rule):
     plain, free = (
