@@ -51,8 +51,8 @@ def _is_plain(program: Jaxpr) -> bool:
     return [None if isinstance(v, Literal) else of.get(v) for v in program.outvars] == list(range(count))
 
 
-def of_way(optimizer: Any, start: Params, end: Params, steps: Array) -> Params:
-    """The mean of the gradients that led from ``start`` to ``end``.
+def of_way(optimizer: Any, start: Params, moved: Params, steps: Array) -> Params:
+    """The mean of the gradients of which the optimiser made, from ``start`` on, steps that sum to ``moved``.
 
     0 where the rate is 0, for then nothing can be told.
     """
@@ -62,8 +62,8 @@ def of_way(optimizer: Any, start: Params, end: Params, steps: Array) -> Params:
 
     there, still = (step(jax.tree.map(fill, start)) for fill in (jnp.ones_like, jnp.zeros_like))
 
-    def mean(begin: Array, now: Array, one: Array, none: Array) -> Array:
+    def mean(way: Array, one: Array, none: Array) -> Array:
         whole = (one - none) * jnp.maximum(steps, 1).astype(one.dtype)
-        return jnp.where(whole == 0, 0, (now - begin) / jnp.where(whole == 0, 1, whole))
+        return jnp.where(whole == 0, 0, way / jnp.where(whole == 0, 1, whole))
 
-    return jax.tree.map(mean, start, end, there, still)
+    return jax.tree.map(mean, moved, there, still)

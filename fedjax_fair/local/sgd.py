@@ -89,6 +89,8 @@ class LocalSGD(NamedTuple):
             batch = Batch(*client.take(rows), real(k), jax.random.fold_in(noise_key, k))
             (_, plain), grads = gradient(params, batch, anchor)
             updates, opt_state = self.optimizer.update(grads, opt_state, params)
+            if total is not None:
+                total = jax.tree.map(jnp.add, total, updates if plain_sgd else grads)
             if scale is not None:
                 updates = jax.tree.map(lambda u: u * jnp.asarray(scale, u.dtype), updates)
             # Welford's recurrence: the plain sum of squares cancels in float32.
@@ -97,14 +99,7 @@ class LocalSGD(NamedTuple):
             params = optax.apply_updates(params, updates)
             if kept is not None:
                 kept = jax.tree.map(lambda new, old: jnp.where(k + 1 == at_step, new, old), params, kept)
-            return (
-                params,
-                opt_state,
-                moved,
-                spread + (plain - mean) * (plain - moved),
-                None if total is None else jax.tree.map(jnp.add, total, grads),
-                kept,
-            )
+            return params, opt_state, moved, spread + (plain - mean) * (plain - moved), total, kept
 
         def end(carry: tuple) -> tuple[Params, Trace]:
             params, _, mean, spread, total, kept = carry
@@ -115,8 +110,9 @@ class LocalSGD(NamedTuple):
             params = params if laid is as_it_is else jax.lax.optimization_barrier(laid(params))
             deviation = jnp.sqrt(spread / jnp.maximum(steps, 1).astype(zero.dtype))
             mean_gradient = None
-            if self.gradient and total is None:
-                mean_gradient = of_way(self.optimizer, laid(anchor), params, made)
+            if plain_sgd:
+                moved = jax.tree.map(jnp.subtract, params, laid(anchor)) if total is None else laid(total)
+                mean_gradient = of_way(self.optimizer, laid(anchor), moved, made)
             elif self.gradient:
                 mean_gradient = jax.tree.map(lambda g: g / jnp.maximum(made, 1).astype(g.dtype), laid(total))
             return params, Trace(mean, deviation, made, mean_gradient, None if kept is None else laid(kept))
@@ -131,7 +127,8 @@ class LocalSGD(NamedTuple):
             def rows(k: Array) -> Array:
                 return client.rows[at(k)]
 
-        summed = self.gradient and (scale is not None or not is_plain(self.optimizer, params))
+        plain_sgd = self.gradient and is_plain(self.optimizer, params)
+        summed = self.gradient and (scale is not None or not plain_sgd)  # a factor may be 0
         total = jax.tree.map(jnp.zeros_like, params) if summed else None
         kept = None if at_step is None else params
         return Work(steps, rows, (params, self.optimizer.init(params), zero, zero, total, kept), step, end)
