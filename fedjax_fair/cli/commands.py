@@ -135,7 +135,7 @@ def count_only(experiment: Any, rules: tuple[str, ...], command: str) -> None:
         check_free(experiment.checkpoint, True, "checkpoint")
     if experiment.out is not None:
         check_free(experiment.out, experiment.overwrite)
-    say_unused(experiment, rules, plan.points if command == "sweep" else ())
+    say_unused(experiment, rules, plan.points if command == "sweep" else (), plan.ground.model_name)
     say(plan)
 
 

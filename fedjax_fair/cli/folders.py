@@ -41,7 +41,7 @@ def claim_folders(experiment: Any, rules: tuple[str, ...], going_on: bool, comma
     else:
         folder = claim_folder(experiment.out, experiment.overwrite)
     points = plan.points if command == "sweep" else ()
-    say_unused(experiment, rules, points)
+    say_unused(experiment, rules, points, plan.ground.model_name)
     cohort = plan.cohort if isinstance(plan.cohort, int) else experiment.cohort
     kept = dataclasses.replace(
         several.alone_again(experiment),

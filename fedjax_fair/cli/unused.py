@@ -44,9 +44,10 @@ def without_effect(
     return found
 
 
-def say_unused(experiment: Experiment, rules: tuple[str, ...], points: Collection[str] = ()) -> None:
-    """Tell, on standard error, which settings were given in vain."""
-    for setting, reason in () if experiment.quiet else without_effect(experiment, rules, points):
+def say_unused(experiment: Experiment, rules: tuple[str, ...], points: Collection[str], model: str) -> None:
+    """Tell, on standard error, which settings were given in vain; ``model`` is the one that "auto" became."""
+    settled = dataclasses.replace(experiment, model=model)
+    for setting, reason in () if experiment.quiet else without_effect(settled, rules, points):
         print(f"fedjax-fair: {setting} has no effect: {reason}", file=sys.stderr)
 
 

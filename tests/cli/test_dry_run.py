@@ -60,6 +60,7 @@ def test_in_words_it_names_the_rules_that_share_a_program_and_what_was_given_in_
         "4 pieces for --workers or --scheduler, and 4 of the rows (local) and (pooled)\n"
     )
     assert "partition has no effect" in err
+    assert "mlp.features has no effect: this run has no mlp" in err  # auto is a logistic regression here
     assert err.endswith("Nothing was trained: leave out --dry-run to begin\n")
 
 
