@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.aggregators.fedavg import fedavg
@@ -53,7 +54,8 @@ def fedrep(
             body = [not flag for flag in flags]
             # Both have other batches, and one limit: who is late is late with both.
             again, late = (jax.random.fold_in(key, number) for number in (3, 2))
-            first, second = (_limited(one, late, times) for one, times in ((longer, head_times), (sgd, 1)))
+            due = sgd.due(client)
+            first, second = (_limited(one, late, due, times) for one, times in ((longer, head_times), (sgd, 1)))
             begun = merged(params, client.memory, flags)
             own = taken(first(_holding(loss, begun, body), begun, client, key, round)[0], flags)
             begun = merged(params, own, flags)
@@ -70,12 +72,12 @@ def _times(sgd: LocalSGD, times: int) -> LocalSGD:
     return sgd._replace(epochs=epochs, steps=steps)
 
 
-def _limited(sgd: LocalSGD, key: Key, times: int) -> LocalSGD:
-    """With a limit that is drawn by this key, times ``times``."""
+def _limited(sgd: LocalSGD, key: Key, due: Any, times: int) -> LocalSGD:
+    """With a limit that is drawn by this key, ``due`` at most, times ``times``."""
     if sgd.limit is None:
         return sgd
     limit = sgd.limit
-    return sgd._replace(limit=lambda _, round, client: times * limit(key, round, client))
+    return sgd._replace(limit=lambda _, round, client: times * jnp.minimum(limit(key, round, client), due))
 
 
 def _holding(loss: LossFn, begun: Params, flags: list[bool]) -> LossFn:

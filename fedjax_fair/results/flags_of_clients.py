@@ -52,7 +52,9 @@ def without_value(of: "Comparison") -> list[str]:
     each = {rule: [_lacking(history, of) for history in histories] for rule, histories in of.runs.items()}
     histories, lacking = of.runs[of.baseline], each[of.baseline]
     told = f"{of.metric.name} has no value for"
-    if not all(np.array_equal(mine, lacking) for mine in each.values()):  # an F1 goes by what is told, too
+    alive = {rule: np.isfinite([h.scores[of.split].loss[-1] for h in mine]) for rule, mine in of.runs.items()}
+    both = {rule: mine & alive[of.baseline] for rule, mine in alive.items()}  # a run that died lacks nothing
+    if any((both[rule] & (np.array(mine) != lacking)).any() for rule, mine in each.items()):  # as of an F1
         counts = ", ".join(f"{rule} {_mean(np.sum(mine, 1))}" for rule, mine in each.items())
         return [
             f"{told} some of {len(lacking[0])} clients, others under each rule, who count in no measure: {counts}"

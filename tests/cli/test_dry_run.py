@@ -53,7 +53,8 @@ def test_a_run_has_a_program_that_plays_its_seeds(capsys):
 
 
 def test_in_words_it_names_the_rules_that_share_a_program_and_what_was_given_in_vain(capsys):
-    main(["compare", *SMALL, *RULES, "--replicates", "2", "--dry-run", "--partition", "iid"])
+    vain = ["--partition", "iid", "--mlp.features", "7"]
+    main(["compare", *SMALL, *RULES, "--replicates", "2", "--dry-run", *vain])
     out, err = capsys.readouterr()
     assert out == (
         "6 runs of 4 rounds, in 2 programs: fedavg, fedavg:weighting=uniform | qfedavg\n"

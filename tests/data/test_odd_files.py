@@ -2,11 +2,12 @@
 
 import json
 import re
+import struct
+import zlib
 
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
 
 import fedjax_fair as ff
 
@@ -44,14 +45,54 @@ def test_spreadsheets_with_decimal_commas_are_read_as_they_are_meant(place):
     np.testing.assert_array_equal(np.asarray(commas.x), np.asarray(points.x))
 
 
-@pytest.mark.parametrize("cell", ["20,5", "1,234,567", "1.000,5"])
+def test_a_decimal_comma_is_one_of_its_column(place):
+    """Beside columns with points, exponents and words with commas; never where it may divide thousands."""
+    made = rows(y=[f"{k % 3}{',5' * (k % 2)}" for k in range(200)])
+    made["e"], made["word"] = [f"{v:.3e}" for v in made.x], ["1,2", "none", "b", "c"] * 50
+    made.to_csv("t.csv", index=False, sep=";")
+    data = ff.data.table("t.csv", **TABLE)
+    assert np.asarray(data.y)[:4].tolist() == [0, 1.5, 2, 0.5]
+    assert data.names.features[:2] == ("x", "e")
+    assert "word=1,2" in data.names.features
+    rows(x=["1,234", "950"] * 100).to_csv("t.csv", index=False, sep=";")
+    with pytest.raises(ValueError, match="column 'x' holds numbers with a comma, such as '1,234' in row 0"):
+        ff.data.table("t.csv", **TABLE)
+
+
+@pytest.mark.parametrize("form", ["{},5", "{},234,567", "{}.000,5"])
 @pytest.mark.parametrize("column", ["x", "y"])
-def test_numbers_with_commas_are_no_words(place, column, cell):
-    rows(**{column: ["12,5", cell] * 100}).to_csv("t.csv", index=False)
-    kind = "label" if column == "y" else "column"
-    sentence = f"{kind} '{column}' holds numbers with a comma, such as '12,5' in row 0: write them with a decimal"
+def test_numbers_with_commas_are_no_words(place, column, form):
+    rows(**{column: [form.format(1 + k) for k in range(200)]}).to_csv("t.csv", index=False)
+    kind, remedy = ("label", "") if column == "y" else ("column", ", or leave the column out of features, or")
+    first = form.format(1)
+    sentence = (
+        f"{kind} '{column}' holds numbers with a comma, such as {first!r} in row 0: write them with a decimal "
+    )
+    sentence += f"point, and nothing between thousands{remedy}"
     with pytest.raises(ValueError, match=re.escape(sentence)):
         ff.data.table("t.csv", **TABLE)
+
+
+CLASSES = {
+    "chromosomes": [*map(str, range(1, 23)), "X", "Y"],
+    "ages": [*map(str, range(18)), "18+"],
+    "signs": ["+", "-", "0"],
+    "sets": ["1", "2", "1,2"],
+    "symbols": [*map(str, range(10)), *"+-*/="],
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_whole_numbers_and_words_are_classes_together(place, name):
+    rows(y=(CLASSES[name] * 200)[:200]).to_csv("t.csv", index=False)
+    assert ff.data.table("t.csv", **TABLE).names.labels == tuple(sorted(CLASSES[name]))
+
+
+def test_categories_of_a_data_frame_are_words_whatever_they_look_like():
+    made = rows(x=(CLASSES["chromosomes"] * 200)[:200], y=["0.5", "1.5", "2.5", "?"] * 50)
+    data = ff.data.table(made.astype({"x": "category", "y": "category"}), **TABLE)
+    assert data.names.labels == ("0.5", "1.5", "2.5", "?")
+    assert "x=X" in data.names.features
 
 
 @pytest.mark.parametrize("mark", ["?", "-", "unknown"])
@@ -108,11 +149,23 @@ def test_whole_numbers_of_leaf_do_not_wrap_around(place):
         write([[0], [5_000_000_000]] * 10, [0, 1] * 10)
 
 
-def test_images_of_16_bits_are_refused_rather_than_white(place):
+def png_of_16_bits(colours):
+    """One pixel, by the book: Pillow writes no such colours."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", 1, 1, 16, 2 if colours == 3 else 0, 0, 0, 0)
+    pixels = zlib.compress(b"\0" + struct.pack(">H", 1000) * colours)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("colours", [1, 3])
+def test_images_of_16_bits_are_refused_rather_than_white_or_black(place, colours):
     for i in range(3):
         path = place / "ann" / "cat" / f"{i}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.full((4, 4), 1000 * i, np.uint16)).save(path)
+        path.write_bytes(png_of_16_bits(colours))
     with pytest.raises(ValueError, match=r"images must have 8 bits a channel, got more, first .*0\.png"):
         ff.data.images(place)
 

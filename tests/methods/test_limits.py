@@ -301,18 +301,18 @@ def limited(steps, **more):
     [ff.fedrep("^b$", head_times=4), ff.ditto(personal_steps=12), ff.ditto(personal_steps=2)],
     ids=["fedrep", "longer", "shorter"],
 )
-def test_a_limit_that_limits_nothing_limits_no_further_training(data, rule):
+@pytest.mark.parametrize("most", [3, 2**31 - 1])
+def test_a_limit_that_limits_nothing_limits_no_further_training(data, rule, most):
     plain, free = (
-        toy.play(toy.simulation(data, rule, trainer=trainer), rounds=2)[0] for trainer in (DRAWS, limited(3))
+        toy.play(toy.simulation(data, rule, trainer=trainer), rounds=2)[0] for trainer in (DRAWS, limited(most))
     )
     close((plain.params, plain.memory), (free.params, free.memory), **CLOSE)
 
 
 def test_who_makes_a_third_of_its_steps_makes_a_third_of_its_personal_ones(data):
     late = toy.play(toy.simulation(data, ff.ditto(personal_steps=12), trainer=limited(1)), rounds=1)[0]
-    third = toy.play(toy.simulation(data, ff.ditto(personal_steps=12), trainer=limited(99)), rounds=1)[0]
-    gap = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), late.memory, third.memory)
-    assert max(jax.tree.leaves(gap)) > 1e-3
+    short = toy.play(toy.simulation(data, ff.ditto(personal_steps=4), trainer=DRAWS), rounds=1)[0]
+    close(late.memory, short.memory, **CLOSE)
 
 
 def test_fedreps_two_trainings_are_late_together(data):

@@ -159,6 +159,10 @@ def test_clients_without_a_value_are_counted_by_rule_where_the_rules_differ():
         "auroc has no value for some of 6 clients, others under each rule, who count in no measure: a 1.5, b 1, c 0"
     ]
     assert "Worst 10 %: the mean of 1 of 4-6 clients." in comparison(runs).legend()
+    scores = {"test": Evaluation(np.full((3, N), np.nan), np.full((3, N), np.nan))}
+    dead = {"a": [lacking(1), lacking(1)], "b": [lacking(1), lacking(1)._replace(scores=scores)]}
+    told = [flag for flag in flags(comparison(dead)) if "no value" in flag]
+    assert told == ["auroc has no value for b (2 of 2 replicates)"]
 
 
 @pytest.mark.parametrize(("runs", "changes", "sentence"), CASES.values(), ids=CASES)

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_fair.checks import warn
-from fedjax_fair.data.sources.cells import check_words, point_of
+from fedjax_fair.data.sources.cells import check_words, with_decimal_commas
 from fedjax_fair.data.sources.examples import check_file
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 INDEX = re.compile("__index_level_[0-9]+__")
 """What pandas calls an index without a name in a Parquet file."""
+REMEDY = "leave the column out of features, or number its cells as words by words='codes'"
 COARSE = 0.01
 """Standard deviations between neighbouring numbers of 32 bits from which they are called coarse."""
 MOST_WORDS = 100
@@ -30,6 +31,8 @@ class Column(NamedTuple):
     """Whole numbers, or truth values."""
     exact: np.ndarray | None = None
     """Whole numbers without a gap as integers [E]: beyond 2**53 ``values`` cannot tell them apart."""
+    named: bool = False
+    """Words that the table itself says are categories."""
 
     @property
     def apart(self) -> np.ndarray:
@@ -112,9 +115,7 @@ def _csv(path: Path, words: Sequence[str]) -> Any:
     data = gzip.decompress(data) if path.suffix.lower() == ".gz" else data
     tabs, header = path.name.lower().removesuffix(".gz").endswith(".tsv"), data.partition(b"\n")[0]
     points = b";" in header and b"," not in header  # as spreadsheets write where the comma is the decimal point
-    options = csv.ConvertOptions(
-        column_types=dict.fromkeys(words, pyarrow.string()), decimal_point=point_of(data) if points else "."
-    )
+    options = csv.ConvertOptions(column_types=dict.fromkeys(words, pyarrow.string()))
     made = csv.read_csv(
         pyarrow.BufferReader(data),
         read_options=csv.ReadOptions(block_size=max(len(data) + 1, 1024), use_threads=False),
@@ -126,7 +127,8 @@ def _csv(path: Path, words: Sequence[str]) -> Any:
             gaps = pyarrow.array([""] if name == words[0] else options.null_values)
             held = made.column(i)
             held = compute.if_else(compute.is_in(held, value_set=gaps), pyarrow.scalar(None, held.type), held)
-            made = made.set_column(i, name, held)
+            numbers = with_decimal_commas(held.to_pylist()) if points and name not in words else None
+            made = made.set_column(i, name, held if numbers is None else pyarrow.array(numbers))
     return made
 
 
@@ -147,7 +149,8 @@ def column_of(made: Any, name: str) -> Column:
     from pyarrow import types
 
     values, kind = made.column(name), made.schema.field(name).type
-    if types.is_dictionary(kind):
+    named = types.is_dictionary(kind)
+    if named:
         values, kind = values.cast(kind.value_type), kind.value_type
     whole = types.is_integer(kind) or types.is_boolean(kind)
     if types.is_null(kind):
@@ -160,7 +163,7 @@ def column_of(made: Any, name: str) -> Column:
             exact = exact.astype(np.int64)
         return Column(np.asarray(found, np.float64), whole, exact)
     if _is_text(kind):
-        return Column(np.array(values.to_pylist(), object))
+        return Column(np.array(values.to_pylist(), object), named=named)
     raise ValueError(f"column {name!r} must hold numbers or words, got {kind}: leave it out of features")
 
 
@@ -212,11 +215,9 @@ def encoded(
       ValueError: too many words for a column each, a few words among numbers, or words of the test rows that no
         training row has.
     """
-    remedy = (
-        "empty it (missing= fills gaps), leave the column out of features, or number its cells by words='codes'"
-    )
     for column in columns if words == "one-hot" else ():
-        check_words(name, column.values, f"{remedy} words='codes'")
+        if not column.named:
+            check_words(name, column.values, REMEDY)
     numeric = {column.values.dtype.kind == "f" for column in columns if not column.missing.all()}
     if numeric <= {True}:
         _check_range(name, columns)

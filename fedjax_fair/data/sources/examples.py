@@ -104,7 +104,8 @@ def _centre(found: Examples, x: np.ndarray) -> np.ndarray:
 
 def _standard(x: np.ndarray, scale: np.ndarray) -> Normalizer:
     mean, std = x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
-    inverse = 1 / np.where(x.max(0) > x.min(0), std, 1)  # a constant column becomes 0
+    varies = (x.max(0) > x.min(0)) & (std > np.finfo(np.float32).tiny)
+    inverse = 1 / np.where(varies, std, 1)  # a constant column becomes 0
     shift, inverse = np.where(scale, mean, 0), np.where(scale, inverse, 1)
     return Normalizer(*(jax.device_put(np.float32(part)) for part in (shift, inverse)))
 

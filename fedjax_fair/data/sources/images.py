@@ -94,10 +94,11 @@ def _pixels(paths: list[Path], size: tuple[int, int] | None, colour: bool | None
     for i, path in enumerate(paths):
         try:
             with Image.open(path) as opened:
-                deep, image = opened.mode, opened.convert("L" if grey else "RGB")
+                deep = opened.mode.startswith(("I", "F")) or ";16" in str(opened.tile)  # 16 bits of red, too
+                image = opened.convert("L" if grey else "RGB")
         except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
             raise ValueError(f"{path} cannot be read as an image: {error}") from None
-        if deep.startswith(("I", "F")):  # all above 255 would be white
+        if deep:  # all above 255 would be white, or all below black
             raise ValueError(f"images must have 8 bits a channel, got more, first {path}: scale them beforehand")
         image = image if size is None else image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
         one = np.asarray(image).reshape(image.height, image.width, 1 if grey else 3)

@@ -9,7 +9,7 @@ from fedjax_fair.checks import check_choice, warn
 from fedjax_fair.data.federated import FederatedData
 from fedjax_fair.data.groups import by_name
 from fedjax_fair.data.names import Names
-from fedjax_fair.data.sources.cells import check_words
+from fedjax_fair.data.sources.cells import check_labels
 from fedjax_fair.data.sources.columns import Column, column_of, encoded, names_of, read_table, word_columns
 from fedjax_fair.data.sources.examples import Examples, Part, check_tested, deal, large_enough, numbered
 
@@ -206,7 +206,8 @@ def _several(columns: dict[str, list[Column]], regression: bool) -> tuple[np.nda
 def _labels(name: str, columns: list[Column], regression: bool) -> tuple[np.ndarray, np.ndarray | None, Any]:
     """Classes, or targets where numbers are not whole, or where ``regression`` says so."""
     for column in columns:
-        check_words(name, column.values, "or leave its row out", "label")
+        if not column.named:
+            check_labels(name, column.values)
     if regression and any(column.values.dtype.kind != "f" for column in columns):
         raise ValueError("label must be numbers for a regression, got words")
     if regression or any(column.values.dtype.kind == "f" and not column.whole for column in columns):
