@@ -10,7 +10,10 @@ from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.checks import check_ids
 from fedjax_fair.engine.components import Components
 from fedjax_fair.robustness.faults import misreport_losses
-from fedjax_fair.types import Context, Key, SimState, State
+from fedjax_fair.selectors import cpow_d, pow_d, rpow_d, size_proportional, ucb_cs, uniform
+from fedjax_fair.types import Context, Key, Selector, SimState, State
+
+OURS = frozenset(make.__module__ for make in (cpow_d, pow_d, rpow_d, size_proportional, ucb_cs, uniform))
 
 
 class Cohort(NamedTuple):
@@ -54,7 +57,8 @@ def select(
     context = Context(state.round, n_clients, ask, available, state.aggregator)
     ids, memory = check_ids(parts.selector.select(state.selector, select, context), parts.selector.cohort)
     known = valid_ids(ids, n_clients)
-    ids = filled(ids, known, n_clients)
+    # The compiler may know the ids of ours, such as everybody's, and fold what is gathered by them.
+    ids = jnp.clip(ids, 0, n_clients - 1) if is_ours(parts.selector) else filled(ids, known, n_clients)
     there = available(ids) & known
     return Cohort(
         ids,
@@ -63,6 +67,11 @@ def select(
         downloads=reached([jnp.where(there, ids, -1), *(who for who, _ in asked)]),
         evaluations=jnp.asarray(sum(count for _, count in asked), jnp.int32),
     )
+
+
+def is_ours(selector: Selector) -> bool:
+    """Whether it is one of the six, which fill every slot, each with another client."""
+    return getattr(selector.select, "__module__", "") in OURS
 
 
 def filled(ids: Array, known: Array, n_clients: int) -> Array:

@@ -7,7 +7,8 @@ import pytest
 import toy
 
 import fedjax_fair as ff
-from fedjax_fair.engine.selection import filled, valid_ids
+from fedjax_fair import registry
+from fedjax_fair.engine.selection import filled, is_ours, valid_ids
 
 pytestmark = pytest.mark.usefixtures("quick_to_compile")
 
@@ -76,3 +77,16 @@ def test_a_client_that_nobody_selects_does_not_train(data):
     assert [info.active.tolist() for info in infos] == [[True, False, False]] * 2
     toy.close(alone.params, beside.params, rtol=1e-6, atol=1e-7)
     assert [int(info.downloads) for info in infos] == [1, 1]
+
+
+@pytest.mark.parametrize("name", registry.SELECTORS)
+def test_the_six_fill_every_slot_each_with_another_client(data, name):
+    """So the engine leaves their ids as they are."""
+    selector = registry.SELECTORS[name](3)
+    assert is_ours(selector)
+    assert not is_ours(choosing(0, 1))
+    assert not is_ours(ff.excluding([0], selector))
+    _, infos = toy.play(toy.simulation(data, selector=selector), rounds=3)
+    for info in infos:
+        assert len(set(info.ids.tolist())) == 3
+        assert info.active.all()
