@@ -69,4 +69,8 @@ def averaged(state: SimState) -> Params:
     ]
     if not found:
         raise ValueError("averaged needs server_optimizer=ff.average_iterates(...), got another optimiser")
-    return jax.tree.map(lambda mean, w: mean.astype(w.dtype), found[0].average, state.params)
+
+    def cast(mean: Array | None, w: Array | None) -> Array | None:
+        return mean if mean is None or w is None else mean.astype(w.dtype)
+
+    return jax.tree.map(cast, found[0].average, state.params, is_leaf=lambda leaf: leaf is None)  # None is frozen

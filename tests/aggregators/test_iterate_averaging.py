@@ -52,6 +52,13 @@ def test_the_mean_of_a_bfloat16_model_does_not_stick():
     np.testing.assert_allclose(mean.astype(float), models.astype(jnp.float32).mean(0), rtol=4e-3)
 
 
+def test_frozen_leaves_have_no_mean():
+    sim = federation(server_optimizer=ff.average_iterates(), deploy=ff.averaged, freeze="bias")
+    state, _ = ff.run(sim, 0, 2)
+    assert ff.averaged(state)["Dense_0"]["bias"] is None
+    assert ff.averaged(state)["Dense_0"]["kernel"].shape == state.params["Dense_0"]["kernel"].shape
+
+
 def test_training_is_that_of_the_wrapped_optimiser():
     """Bit for bit, update by update; as two whole programs, which are compiled differently, to rounding."""
     params = {"w": jnp.arange(6.0).reshape(2, 3), "b": jnp.ones(3)}
