@@ -147,7 +147,7 @@ def better_off(run: History, alone: History, split: str, last: int) -> float:
     mine = np.asarray(run.scores[split].accuracy, float)[-last:].mean(0)
     other = np.asarray(alone.scores[split].accuracy, float)[-last:].mean(0)
     sign = 1 if run.metric.higher_is_better else -1
-    known = (judged(alone, split)[-last:] & judged(run, split)[-last:]).all(0)
+    known = judged(alone, split)[-last:].all(0) & judged(run, split)[-last:].all(0)
     there, was = np.isfinite(mine), np.isfinite(other)  # a model that failed is worse than any
     gains = np.where(there & was, sign * (np.where(there, mine, 0) - np.where(was, other, 0)), there * 1.0 - was)
     gains = gains[known]

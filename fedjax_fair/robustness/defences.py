@@ -158,7 +158,7 @@ def check_descends(
     """What the server does with the aggregate, a rule's own transform included, ends in a step against it.
 
     Raises:
-      ValueError: what a defence or the round made is handed on as it is, a defence is not the first, or one goes by
+      ValueError: what a defence or the round made is handed on as it is; a defence is not the first; or one goes by
         the coefficients' sum where that may be 0 (``cancels``).
     """
 

@@ -40,9 +40,9 @@ def images(
     Returns:
       :class:`FederatedData` with x u8[E, height, width, channels], handed to the model in [0, 1].
 
-    Raises: ValueError, in one sentence: no such folder, no images at that depth, images of several sizes, or of
-    more than 8 bits, a damaged file, test images of clients who do not train, and as
-    :meth:`FederatedData.from_arrays`.
+    Raises: ValueError, in one sentence: no such folder, no images at that depth, images of several sizes, a damaged
+    file, test images of clients who do not train, and as :meth:`FederatedData.from_arrays`. So are images of more
+    than 8 bits a channel, which would be white or black.
     """
     return deal(large_enough(read_images(folder, size, colour), min_examples), seed=seed, split=split)
 
