@@ -203,6 +203,8 @@ def test_who_has_no_value_under_either_model_is_not_better_or_worse_off():
         scored([values], [[1] * 4], metric=kind) for values in ([0.9, 0.2, NAN, 0.5], [0.5, 0.5, 0.0, NAN])
     )
     assert better_off([mine], [alone]).tolist() == [50]
+    longer = scored([[0.9, 0.2, 0.1, 0.5]] * 3, [[1] * 4] * 3, metric=kind)
+    assert better_off([longer], [alone], last=3).tolist() == pytest.approx([200 / 3])
 
 
 def test_headings_of_a_table_in_latex_are_its_letters():
