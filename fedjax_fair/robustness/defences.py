@@ -48,7 +48,8 @@ def median() -> optax.GradientTransformationExtraArgs:
     .. math:: g = -\Big(\sum_k c_k\Big) \operatorname{median}_{k \text{ active}} \Delta_k
 
     The coefficients' sum keeps a rule's own step size; their differences, and with them its fairness, are given up.
-    ``simulation`` refuses it beside ``fairmoo``, whose coefficients may sum to 0.
+    ``simulation`` refuses it beside ``fairmoo``, whose coefficients may sum to 0; a rule of your own whose may says
+    so by ``weigh.cancels = True``.
 
     Source: Yin, Chen, Ramchandran, Bartlett, Byzantine-robust distributed learning, ICML 2018.
     """

@@ -205,9 +205,8 @@ def _several(columns: dict[str, list[Column]], regression: bool) -> tuple[np.nda
 
 def _labels(name: str, columns: list[Column], regression: bool) -> tuple[np.ndarray, np.ndarray | None, Any]:
     """Classes, or targets where numbers are not whole, or where ``regression`` says so."""
-    for column in columns:
-        if not column.named:
-            check_labels(name, column.values)
+    for column in (column for column in columns if not column.named):
+        check_labels(name, column.values)
     if regression and any(column.values.dtype.kind != "f" for column in columns):
         raise ValueError("label must be numbers for a regression, got words")
     if regression or any(column.values.dtype.kind == "f" and not column.whole for column in columns):
