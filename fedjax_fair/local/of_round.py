@@ -16,6 +16,11 @@ def factor_of(schedule: Callable[[Array], Any], round: Array) -> Array:
     return _one_number("schedule", form, "jnp.where(r < 300, 1., .5)", (jnp.integer, jnp.floating), schedule, round)
 
 
+def limit_key(key: Key) -> Key:
+    """What the limit of a training is drawn by, of the training's key."""
+    return jax.random.fold_in(key, 2)
+
+
 def most_steps(limit: Callable[[Key, Array, Array], Any], key: Key, round: Array, id: Array) -> Array:
     """``limit(key, round, id)``, i32[]; ValueError unless it is one whole number that JAX can trace."""
     form = "a function (key, round i32[], id i32[]) to one whole number"

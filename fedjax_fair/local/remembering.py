@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.local.objectives import LocalLoss
+from fedjax_fair.local.of_round import limit_key
 from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.types import Batch, Client, Key, LossFn, Objective, Params, Trace, Train
 
@@ -101,6 +102,14 @@ def full_gradient(loss: LossFn, params: Params, client: Client) -> Params:
     rows = client.rows[jnp.minimum(everything, client.size - 1)]
     batch = Batch(*client.take(rows), mine, jax.random.key(0))
     return jax.grad(lambda p: loss(p, batch, params)[0])(params)
+
+
+def as_late(own: LocalSGD, sgd: LocalSGD, client: Client, key: Key) -> LocalSGD:
+    """A further training of a client's, limited as that by ``sgd`` and ``key`` is, in proportion to what is due."""
+    if sgd.limit is None:
+        return own
+    limit, drawn, due, steps = sgd.limit, limit_key(key), sgd.due(client), own.due(client)
+    return own._replace(limit=lambda _, *of: jnp.minimum(limit(drawn, *of), due) * steps // jnp.maximum(due, 1))
 
 
 def need_local_sgd(trainer: Any, name: str) -> LocalSGD:

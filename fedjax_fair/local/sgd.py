@@ -13,7 +13,7 @@ from fedjax_fair.checks import check_count
 from fedjax_fair.local.interleaved import Rows, Work, take_turns
 from fedjax_fair.local.mean_gradient import is_plain, of_way
 from fedjax_fair.local.objectives import LocalLoss, erm, propfair_objective, proximal, tilted
-from fedjax_fair.local.of_round import check_of_round, factor_of, most_steps
+from fedjax_fair.local.of_round import check_of_round, factor_of, limit_key, most_steps
 from fedjax_fair.local.transposed import as_it_is, transposing, worth_transposing
 from fedjax_fair.numerics.model_size import is_small
 from fedjax_fair.numerics.shuffle import shuffle_keys, shuffled
@@ -72,7 +72,7 @@ class LocalSGD(NamedTuple):
         steps, order, real = self._batches(client, order_key)
         laid = transposing(params) if worth_transposing(self.optimizer, params, steps) else as_it_is
         if self.limit is not None:
-            steps = jnp.minimum(steps, most_steps(self.limit, jax.random.fold_in(key, 2), round, client.id))
+            steps = jnp.minimum(steps, most_steps(self.limit, limit_key(key), round, client.id))
         scale = None if self.schedule is None else factor_of(self.schedule, round)
         params = anchor = laid(params)
         # Its base is this one, but where a trainer of the user's own hid it.

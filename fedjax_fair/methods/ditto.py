@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.aggregators.fedavg import fedavg
 from fedjax_fair.checks import check_count, check_range
-from fedjax_fair.local.remembering import Several, need_local_sgd, plus, squared_distance
+from fedjax_fair.local.remembering import Several, as_late, need_local_sgd, plus, squared_distance
 from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.methods.base import around
 from fedjax_fair.types import Aggregator, Client, Key, LossFn, Memory, Method, Params
@@ -58,21 +57,13 @@ def ditto(
                 (trained, trace), (own, _) = trainer.together(jobs, round)
             else:
                 trained, trace = trainer(*jobs[0], round)
-                own = (trainer if steps is None else _as_late(steps, trainer, client))(*jobs[1], round)[0]
+                own = (trainer if steps is None else as_late(steps, trainer, client, key))(*jobs[1], round)[0]
             return trained, trace, own
 
         return Several(trainer, work)
 
     memory = Memory(init=lambda params: params, personal=lambda params, own: own)
     return around("ditto", fedavg() if aggregator is None else aggregator, memory, local)
-
-
-def _as_late(own: LocalSGD, sgd: LocalSGD, client: Client) -> LocalSGD:
-    """With the limit of ``sgd``, in proportion to the steps that are due."""
-    if sgd.limit is None:
-        return own
-    limit, due, steps = sgd.limit, sgd.due(client), own.due(client)
-    return own._replace(limit=lambda *of: jnp.minimum(limit(*of), due) * steps // due)
 
 
 def _of_steps(trainer: Any, steps: int) -> LocalSGD:

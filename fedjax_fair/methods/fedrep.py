@@ -3,12 +3,11 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.aggregators.fedavg import fedavg
 from fedjax_fair.checks import check_count
-from fedjax_fair.local.remembering import Several, need_local_sgd
+from fedjax_fair.local.remembering import Several, as_late, need_local_sgd
 from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.methods.base import around
 from fedjax_fair.methods.fedper import own_layers
@@ -52,10 +51,8 @@ def fedrep(
         def work(loss: LossFn, params: Params, client: Client, key: Key, round: Array) -> tuple:
             flags = chosen(personal, params)
             body = [not flag for flag in flags]
-            # Both have other batches, and one limit: who is late is late with both.
-            again, late = (jax.random.fold_in(key, number) for number in (3, 2))
-            due = sgd.due(client)
-            first, second = (_limited(one, late, due, times) for one, times in ((longer, head_times), (sgd, 1)))
+            again = jax.random.fold_in(key, 3)  # other batches than the head's
+            first, second = (as_late(one, sgd, client, key) for one in (longer, sgd))
             begun = merged(params, client.memory, flags)
             own = taken(first(_holding(loss, begun, body), begun, client, key, round)[0], flags)
             begun = merged(params, own, flags)
@@ -70,14 +67,6 @@ def fedrep(
 def _times(sgd: LocalSGD, times: int) -> LocalSGD:
     epochs, steps = (None if count is None else times * count for count in (sgd.epochs, sgd.steps))
     return sgd._replace(epochs=epochs, steps=steps)
-
-
-def _limited(sgd: LocalSGD, key: Key, due: Any, times: int) -> LocalSGD:
-    """With a limit that is drawn by this key, ``due`` at most, times ``times``."""
-    if sgd.limit is None:
-        return sgd
-    limit = sgd.limit
-    return sgd._replace(limit=lambda _, round, client: times * jnp.minimum(limit(key, round, client), due))
 
 
 def _holding(loss: LossFn, begun: Params, flags: list[bool]) -> LossFn:
