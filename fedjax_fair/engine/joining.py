@@ -1,12 +1,19 @@
-"""Which runs of several rules share a program: those of rules that train alike and read the same signals."""
+"""Which runs of several rules share a program: those of rules that train alike and read the same signals.
+
+Of tiny models and few clients those, too, of which one reads what the updates show, such as their Gram matrix:
+that costs less than a program of its own.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+
+import jax
 
 from fedjax_fair.aggregators.one_of import one_of
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.grid import Point, label
 from fedjax_fair.engine.made_alike import made_alike
+from fedjax_fair.numerics.model_size import is_tiny
 from fedjax_fair.reads import explained, selects_by_rule
 from fedjax_fair.types import Aggregator, Method, Simulation, as_method
 
@@ -47,13 +54,33 @@ class Group(NamedTuple):
     points: list[Point]
     """Of each run: which rule it plays, and the floats of all rules and of ``build``."""
     name: str
+    sim: Simulation
+    """Of the first point."""
+
+
+SLIGHT = frozenset(["gram", "updates", "steps"])
+"""Signals that training leaves behind, whoever reads them: no other pass over the clients' examples."""
+
+FEW = 32
+"""Clients of a cohort whose updates of a tiny model are kept and compared in less time than they train."""
+
+SEVERAL = 16
+"""Runs of a comparison up to which one program less is worth it: side by side, every one weighs by all rules."""
 
 
 def group(
-    runs: list[Run], build: Callable[..., Simulation], data: FederatedData, made: Mapping[str, Simulation]
+    runs: list[Run],
+    build: Callable[..., Simulation],
+    data: FederatedData,
+    made: Mapping[str, Simulation],
+    side_by_side: bool,
 ) -> list[Group]:
     """The runs by program. ``build`` is ``(rule, data, **settings) -> simulation``; ``made`` holds what it makes of
     rules without settings.
+
+    Runs that go ``side_by_side`` differ from those of a rule alone by rounding anyhow. So of a tiny model, few
+    clients and several runs at most, rules share a program also where only one reads the updates. A client whose
+    update is finite, but too long for its square to be, is then out of the round for both.
 
     Rules that bring a local objective, a trainer or a server transform of their own have programs of their own, and
     so has every value of a setting that is no float.
@@ -61,13 +88,14 @@ def group(
     variants: list[list[Variant]] = []
     members: list[list[int]] = []
     sims: list[Simulation] = []
+    nearly = side_by_side and len(runs) <= SEVERAL
     for i, run in enumerate(runs):
         for k, first in enumerate(members):
             if not _same_settings(run, runs[first[0]]):
                 continue
             if run.variant not in variants[k]:
                 like = run._replace(given=runs[first[0]].given)  # of build's floats the same
-                if not _share(_ready(like, made) or alone(like, build, data), sims[k]):
+                if not _share(_ready(like, made) or alone(like, build, data), sims[k], nearly):
                     continue
                 variants[k].append(run.variant)
             members[k].append(i)
@@ -79,7 +107,7 @@ def group(
     found = []
     for mine, theirs, sim in zip(members, variants, sims):
         joined = _group(runs, mine, theirs, build, data)
-        if len(theirs) == 1 or _same_but_rule(joined.build(**joined.points[0]), sim):
+        if len(theirs) == 1 or _same_but_rule(joined.sim, sim):
             found.append(joined)
         else:  # build asks which rule it is given, and makes something else of one that stands for several
             apart = [[i for i in mine if runs[i].variant == variant] for variant in theirs]
@@ -102,14 +130,24 @@ def _same_settings(one: Run, other: Run) -> bool:
     return one.swept == other.swept and made_alike(mine, theirs)
 
 
-def _share(one: Simulation, other: Simulation) -> bool:
-    """Whether two simulations differ in their aggregation rules alone, and read the same signals."""
-    if one.arguments is None or other.arguments is None or {*one.reads} - {"n"} != {*other.reads} - {"n"}:
+def _share(one: Simulation, other: Simulation, nearly: bool) -> bool:
+    """Whether two simulations differ in their aggregation rules alone, and read the same signals, or ``nearly``."""
+    if one.arguments is None or other.arguments is None:
+        return False
+    differ = ({*one.reads} ^ {*other.reads}) - {"n"}
+    if differ and not (nearly and differ <= SLIGHT and _is_slight(one)):
         return False
     plain = [as_method(sim.arguments["aggregator"])._replace(aggregator=None) for sim in (one, other)]  # type: ignore
     if any(part is not None for method in plain for part in method):
         return False
     return _same_but_rule(one, other) and not any(_selects_by_rule(sim) for sim in (one, other))
+
+
+def _is_slight(sim: Simulation) -> bool:
+    """Whether comparing a cohort's updates costs next to nothing."""
+    selector = (sim.arguments or {})["selector"]
+    cohort = sim.data.n_clients if selector is None else selector.cohort
+    return cohort <= FEW and is_tiny(jax.eval_shape(sim.init, jax.random.key(0)).params)
 
 
 def _selects_by_rule(sim: Simulation) -> bool:
@@ -144,7 +182,8 @@ def _group(
         return build(rule, data, **fixed, **{name: numbers[name] for name in swept})
 
     named = dict.fromkeys(called(variant) for variant in variants)
-    return Group(members, joined, points, " ".join([*named, *([label(fixed)] if fixed else [])]))
+    name = " ".join([*named, *([label(fixed)] if fixed else [])])
+    return Group(members, joined, points, name, joined(**points[0]))
 
 
 def rule_of(made: Any) -> Any:

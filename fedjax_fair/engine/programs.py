@@ -75,12 +75,14 @@ def program_of(
     side_by_side: int | str | None,
     mesh: Mesh | None,
     digested: bool = True,
+    sim: Simulation | None = None,
 ) -> Program:
     """Of ``members``, the points that share a program with their places in the grid, from every key.
 
     ``digested``: whether ``build`` may be called again, or the runs be kept: what it makes is then looked at.
+    ``sim`` is what it makes of the first point, where that is there.
     """
-    owners, sim = [i for i, _ in members for _ in keys], build(**members[0][1])
+    owners, sim = [i for i, _ in members for _ in keys], sim or build(**members[0][1])
     width = _width(side_by_side, sim, part(len(owners), mesh))
     values = {name: [point[name] for _, point in members] for name in swept}
     slots = np.arange(len(owners) if mesh is None else part(len(owners), mesh) * mesh.size)

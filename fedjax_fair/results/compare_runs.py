@@ -12,7 +12,7 @@ from fedjax_fair.data.alike import Alike
 from fedjax_fair.engine import watch
 from fedjax_fair.engine.checkpoint import Keeper
 from fedjax_fair.engine.cluster import Cluster, Piece, counted, kept_of, on_cluster
-from fedjax_fair.engine.grid import Point, label
+from fedjax_fair.engine.grid import label
 from fedjax_fair.engine.history import History, told
 from fedjax_fair.engine.joining import Group, Run, called, group, rule_of
 from fedjax_fair.engine.keys import as_key, stacked
@@ -140,9 +140,9 @@ def rules_work(
     tasks: list[Task] = []
     first = next(chunks(course.rounds, course.gap, course.chunk))
     for of, members in alikes:
-        groups = group(runs, build, of.largest, made if len(alikes) == 1 else {})
+        groups = group(runs, build, of.largest, made if len(alikes) == 1 else {}, course.side_by_side != 1)
         for place, joined in enumerate(groups):
-            base = _program(joined.build, joined.points, of, course)
+            base = _program(joined, of, course)
             for r, data in zip(members, of.each):
                 program = base._replace(sim=base.sim._replace(data=data), keys=_seeds(course.first_seed + r, base))
                 jobs.append(Job(program, f"{place}: {joined.name}", r, joined.runs))
@@ -164,9 +164,10 @@ def rules_work(
     return Work(tasks, collect, _shared(runs, groups, len(alikes)))
 
 
-def _program(build: Callable[..., Simulation], points: list[Point], of: Alike, course: Course) -> Program:
-    names, first, kept = tuple(points[0]), stacked([as_key(0)]), course.checkpoint is not None
-    program = program_of(build, (), list(enumerate(points)), names, first, course.side_by_side, None, digested=kept)
+def _program(joined: Group, of: Alike, course: Course) -> Program:
+    points, names, first = [*enumerate(joined.points)], tuple(joined.points[0]), stacked([as_key(0)])
+    kept, width = course.checkpoint is not None, course.side_by_side
+    program = program_of(joined.build, (), points, names, first, width, None, digested=kept, sim=joined.sim)
     return program._replace(other=any(data is not program.sim.data for data in of.each))
 
 

@@ -96,19 +96,52 @@ def test_rules_that_share_a_program_end_where_each_ends_alone():
         return ff.simulation(toy.linear, data, aggregator=rule, trainer=trainer)
 
     rules = {name: registry.make_rule(name, {}, learning_rate=0.1) for name in registry.AGGREGATORS}
-    runs = runs_of(rules, {name: [{}] for name in rules}, {name: set() for name in rules}, set())
-    programs = [[runs[i].variant.rule for i in found.runs] for found in group(runs, everybody, datas[1], {})]
-    shared = {name: rules[name] for program in programs for name in program if len(program) > 1}
+    joined = [program for program in programs(rules, everybody, datas[1], False) if len(program) > 1]
+    shared = {name: rules[name] for program in joined for name in program}
     assert len(shared) > 15
-    run = {"rounds": 3, "eval_every": 3}
-    settings = {"replicates": 2, "side_by_side": 1, "references": False, **run}
+    few = {name: rules[name] for program in joined for name in program[:4]}
+    assert len(programs(few, everybody, datas[1], True)) < len(joined)
+    settings = {"rounds": 3, "eval_every": 3, "replicates": 2, "references": False, "federation": datas.__getitem__}
     with toy.optimized(False):
-        got = ff.compare(shared, everybody, federation=datas.__getitem__, **settings)
+        got = ff.compare(shared, everybody, side_by_side=1, **settings)
+        vmapped = ff.compare(few, everybody, **settings)
         for i, (name, rule) in enumerate(shared.items()):
             seed = i % 2
             _, alone = ff.run(everybody(rule, datas[seed]), seed, 3, eval_every=3)
             assert_allclose(got.runs[name][seed].coef, alone.coef, rtol=1e-5, atol=1e-6, err_msg=name)
             assert_allclose(got.runs[name][seed].loss, alone.loss, rtol=1e-5, err_msg=name)
+            if name in few:
+                assert_allclose(vmapped.runs[name][seed].coef, alone.coef, atol=1e-5, err_msg=name)
+                assert_allclose(vmapped.runs[name][seed].loss, alone.loss, rtol=1e-5, err_msg=name)
+
+
+def programs(rules, build, data, side_by_side):
+    """The rules by program."""
+    runs = runs_of(rules, {name: [{}] for name in rules}, {name: set() for name in rules}, set())
+    return [[runs[i].variant.rule for i in found.runs] for found in group(runs, build, data, {}, side_by_side)]
+
+
+@pytest.mark.parametrize(
+    ("dim", "cohort", "side_by_side", "expected"),
+    [
+        (3, 3, True, [["fedavg", "fedmgda_plus"], ["afl", "qfedavg"]]),
+        (3, 3, False, [["fedavg"], ["fedmgda_plus"], ["afl"], ["qfedavg"]]),
+        (2**11, 3, True, [["fedavg"], ["fedmgda_plus"], ["afl"], ["qfedavg"]]),
+        (3, 33, True, [["fedavg"], ["fedmgda_plus"], ["afl"], ["qfedavg"]]),
+    ],
+    ids=["tiny", "one after another", "larger model", "many clients"],
+)
+def test_a_rule_that_reads_the_updates_shares_a_program_where_they_are_few_and_tiny(
+    dim, cohort, side_by_side, expected
+):
+    def some(rule, data):
+        return ff.simulation(**(build(rule, data).arguments | {"selector": ff.uniform(cohort)}))
+
+    rules = {"fedavg": ff.fedavg(), "fedmgda_plus": ff.fedmgda_plus(), "afl": ff.afl(), "qfedavg": q_fedavg(1.0)}
+    data = toy.federation((4,) * 33, dim=dim)
+    assert programs(rules, some, data, side_by_side) == expected
+    many = rules | {f"fedavg {i}": ff.fedavg() for i in range(13)}
+    assert [program for program in programs(many, some, data, side_by_side) if "afl" in program] == [["afl"]]
 
 
 @pytest.mark.parametrize("batch", [2, None])
