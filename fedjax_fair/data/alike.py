@@ -108,8 +108,12 @@ def _grown(split: Split, size: np.ndarray) -> Split:
     return table(rows[mine] if len(rows) else np.zeros(len(owner), np.int32), owner, len(size))
 
 
+def _may_be_nan(array: Any) -> bool:
+    return np.issubdtype(array.dtype, np.inexact)
+
+
 def equal(one: Any, other: Any) -> bool:
     """Whether two trees hold the same, of which the leaves are mostly one object."""
     mine, theirs = jax.tree.leaves(one), jax.tree.leaves(other)
-    same = (a is b or np.array_equal(a, b) for a, b in zip(mine, theirs))
+    same = (a is b or np.array_equal(a, b, equal_nan=_may_be_nan(a)) for a, b in zip(mine, theirs))
     return len(mine) == len(theirs) and all(same)

@@ -17,7 +17,7 @@ def by_name(client: Any, group: Any, names: Any = None) -> dict[Any, str]:
     client, group = np.asarray(client), np.asarray(group)
     if group.ndim != 1 or len(group) != len(client):
         raise ValueError(f"group must have one entry per example, {len(client)}, got {list(group.shape)}")
-    if (gaps := np.array([name is None or name != name for name in group.tolist()], bool)).any():
+    if (gaps := np.array([_is_missing(name) for name in group.tolist()], bool)).any():
         raise ValueError(f"group must be there for every example, got none for example {int(gaps.argmax())}")
     words = group.astype(str)
     clients, first, of_row = np.unique(client, return_index=True, return_inverse=True)
@@ -30,6 +30,11 @@ def by_name(client: Any, group: Any, names: Any = None) -> dict[Any, str]:
             f"group must be one for all examples of a client, got {both[0]!r} and {both[1]!r} for client {name!r}"
         )
     return dict(zip(clients.tolist(), words[first].tolist()))
+
+
+def _is_missing(name: Any) -> bool:
+    """Whether it is None, NaN or pandas' NA, which equals nothing, or nobody can say what."""
+    return name is None or type(name).__name__ in ("NAType", "NaTType") or bool(name != name)
 
 
 def groups_of(group: Any, partition: Any) -> tuple[str, ...]:
@@ -48,6 +53,6 @@ def groups_of(group: Any, partition: Any) -> tuple[str, ...]:
         numbers = by_name(partition.of_row, group, partition.names)
         return tuple(numbers[k] for k in range(len(partition.names)))
     for name in partition.names:
-        if name not in group:
+        if name not in group or _is_missing(group[name]):
             raise ValueError(f"group must name a group for every client, got none for {name!r}")
     return tuple(str(group[name]) for name in partition.names)

@@ -15,16 +15,9 @@ import jax
 from fedjax_fair.checks import check_count
 from fedjax_fair.engine.pieces import answers
 from fedjax_fair.engine.progress import time_left
+from fedjax_fair.engine.tasks import SETTINGS, settled_as
 from fedjax_fair.engine.workers import connected, dask
 from fedjax_fair.registry.plugins import OWN
-
-SETTINGS: dict[str, Callable[[Any], Any]] = {
-    "jax_enable_x64": jax.enable_x64,
-    "jax_default_matmul_precision": jax.default_matmul_precision,
-    "jax_default_prng_impl": jax.default_prng_impl,
-    "jax_threefry_partitionable": jax.threefry_partitionable,
-}
-"""Of JAX, on which a result depends, and what sets them for a while."""
 
 UNFIT = (TypeError, AttributeError, pickle.PicklingError)
 """What pickle raises."""
@@ -193,9 +186,7 @@ def _do(
     Raises:
       ValueError: a file that is not where it was named, if this process runs in another folder.
     """
-    with contextlib.ExitStack() as stack:
-        for name, as_here in SETTINGS.items():
-            stack.enter_context(as_here(settings[name]))
+    with settled_as(settings):
         try:
             return work(shared, i)
         except (ValueError, OSError, ImportError) as error:

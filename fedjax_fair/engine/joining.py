@@ -64,6 +64,9 @@ SLIGHT = frozenset(["gram", "updates", "steps"])
 FEW = 32
 """Clients of a cohort whose updates of a tiny model are kept and compared in less time than they train."""
 
+WHICH = "rule."
+"""Of a point, which rule it plays: no setting can be called so."""
+
 SEVERAL = 16
 """Runs of a comparison up to which one program less is worth it: side by side, every one weighs by all rules."""
 
@@ -83,7 +86,8 @@ def group(
     update is finite, but too long for its square to be, is then out of the round for both.
 
     Rules that bring a local objective, a trainer or a server transform of their own have programs of their own, and
-    so has every value of a setting that is no float.
+    so has every value of a setting that is no float. So have rules that ``build`` wraps, and pairs whose second
+    parts differ: the program has those of one.
     """
     variants: list[list[Variant]] = []
     members: list[list[int]] = []
@@ -95,7 +99,10 @@ def group(
                 continue
             if run.variant not in variants[k]:
                 like = run._replace(given=runs[first[0]].given)  # of build's floats the same
-                if not _share(_ready(like, made) or alone(like, build, data), sims[k], nearly):
+                sim, of = _ready(like, made) or alone(like, build, data), made_by(like)
+                if not (_pairs_alike(of, made_by(runs[first[0]])) and _handed_on(of, sim)):
+                    continue
+                if not (_handed_on(made_by(runs[first[0]]), sims[k]) and _share(sim, sims[k], nearly)):
                     continue
                 variants[k].append(run.variant)
             members[k].append(i)
@@ -121,7 +128,24 @@ def _ready(run: Run, made: Mapping[str, Simulation]) -> Simulation | None:
 
 def alone(run: Run, build: Callable[..., Simulation], data: FederatedData) -> Simulation:
     """The simulation of one run."""
-    return build(run.variant.make(**run.variant.fixed, **run.point), data, **run.given)
+    return build(made_by(run), data, **run.given)
+
+
+def made_by(run: Run) -> Any:
+    """The run's rule, or its pair."""
+    return run.variant.make(**run.variant.fixed, **run.point)
+
+
+def _handed_on(made: Any, sim: Simulation) -> bool:
+    """Whether ``build`` gave the simulation the rule that it was given, and nothing made of it."""
+    used = (sim.arguments or {}).get("aggregator")
+    return used is not None and made_alike(as_method(rule_of(made)), as_method(used))
+
+
+def _pairs_alike(one: Any, other: Any) -> bool:
+    """Whether what comes with two rules is the same."""
+    pairs = [() if rule_of(made) is made else tuple(made[1:]) for made in (one, other)]
+    return made_alike(*pairs)
 
 
 def _same_settings(one: Run, other: Run) -> bool:
@@ -171,14 +195,14 @@ def _group(
         usual |= _numbers(variants, runs[i])
     points = [usual | _numbers(variants, runs[i]) for i in members]
 
-    def joined(which: Any, **numbers: Any) -> Simulation:
+    def joined(**numbers: Any) -> Simulation:
         with explained():
             made = [
                 variant.make(**variant.fixed, **{name: numbers[f"{k}.{name}"] for name in variant.floats})
                 for k, variant in enumerate(variants)
             ]
         plain = [as_method(rule_of(each)).aggregator for each in made]
-        rule = made[0] if len(made) == 1 else _replaced(made[0], one_of(plain, which))
+        rule = made[0] if len(made) == 1 else _replaced(made[0], one_of(plain, numbers[WHICH]))
         return build(rule, data, **fixed, **{name: numbers[name] for name in swept})
 
     named = dict.fromkeys(called(variant) for variant in variants)
@@ -199,7 +223,7 @@ def _replaced(made: Any, rule: Aggregator) -> Any:
 def _numbers(variants: list[Variant], run: Run) -> Point:
     which = variants.index(run.variant)
     own = {f"{which}.{name}": run.point[name] for name in run.variant.floats}
-    return {"which": which, **own, **{name: run.given[name] for name in run.swept}}
+    return {WHICH: which, **own, **{name: run.given[name] for name in run.swept}}
 
 
 def called(variant: Variant) -> str:

@@ -3,13 +3,19 @@
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 
-T = TypeVar("T")
+SETTINGS: dict[str, Callable[[Any], Any]] = {
+    "jax_enable_x64": jax.enable_x64,
+    "jax_default_matmul_precision": jax.default_matmul_precision,
+    "jax_default_prng_impl": jax.default_prng_impl,
+    "jax_threefry_partitionable": jax.threefry_partitionable,
+}
+"""Of JAX, on which a result depends, and what sets them for a while."""
 
 
 class Task(NamedTuple):
@@ -41,15 +47,16 @@ def in_threads(tasks: Sequence[Task], threads: int, halted: threading.Event | No
     """What each task returns, in their order; the first error, or Ctrl-C, ends those that have not begun, and is
     raised. Those that have begun may look at ``halted``, which is then set.
 
-    Every thread computes as the caller does: in its float type, its precision, on its device.
+    Every thread computes as the caller does: in its float type and precision, by its random numbers, on its device.
     """
     halted = threading.Event() if halted is None else halted
     if threads == 1 or len(tasks) < 2:
         return [task.work() for task in tasks]
-    queue, settled, found = _Queue(tasks), _settings(), dict[int, object]()
+    queue, found = _Queue(tasks), dict[int, object]()
+    settled = {name: getattr(jax.config, name) for name in (*SETTINGS, "jax_default_device")}
 
     def work() -> None:
-        with _as_caller(settled):
+        with settled_as(settled), jax.default_device(settled["jax_default_device"]):
             try:
                 while (i := queue.take()) is not None:
                     found[i] = tasks[i].work()
@@ -130,14 +137,10 @@ class _Queue:
             self.changed.notify_all()
 
 
-def _settings() -> tuple[bool, str | None, object]:
-    names = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_device")
-    x64, precision, device = (getattr(jax.config, name) for name in names)
-    return x64, precision, device
-
-
 @contextlib.contextmanager
-def _as_caller(settled: tuple[bool, str | None, object]) -> Iterator[None]:
-    x64, precision, device = settled
-    with jax.enable_x64(x64), jax.default_matmul_precision(precision), jax.default_device(device):
+def settled_as(settings: Mapping[str, Any]) -> Iterator[None]:
+    """JAX as ``settings``, of all of :data:`SETTINGS`, say."""
+    with contextlib.ExitStack() as stack:
+        for name, as_there in SETTINGS.items():
+            stack.enter_context(as_there(settings[name]))
         yield

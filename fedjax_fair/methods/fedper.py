@@ -5,7 +5,7 @@ from typing import Any
 from fedjax_fair.aggregators.fedavg import fedavg
 from fedjax_fair.local.remembering import Around, Finish
 from fedjax_fair.methods.base import around
-from fedjax_fair.methods.layers import Personal, check_personal, chosen, merged, taken
+from fedjax_fair.methods.layers import Personal, check_personal, kept, merged, taken
 from fedjax_fair.types import Aggregator, Client, LossFn, Memory, Method, Params, Trace
 
 
@@ -37,7 +37,7 @@ def fedper(personal: Personal = "last", aggregator: Aggregator | Method | None =
 
     def local(trainer: Any) -> Around:
         def plan(loss: LossFn, params: Params, client: Client) -> tuple[LossFn, Params, Finish]:
-            flags = chosen(personal, params)
+            flags = kept(personal, params)
 
             def finish(trained: Params, trace: Trace) -> tuple:
                 return merged(trained, taken(params, flags), flags), trace, taken(trained, flags)
@@ -53,6 +53,6 @@ def own_layers(personal: Personal) -> Memory:
     """A memory of the layers that stay, on whose model a client reports."""
 
     def whole(params: Params, own: list[Any]) -> Params:
-        return merged(params, own, chosen(personal, params))
+        return merged(params, own, kept(personal, params))
 
-    return Memory(init=lambda params: taken(params, chosen(personal, params)), personal=whole, received=whole)
+    return Memory(init=lambda params: taken(params, kept(personal, params)), personal=whole, received=whole)

@@ -11,7 +11,7 @@ from fedjax_fair.local.remembering import Several, as_late, need_local_sgd
 from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.methods.base import around
 from fedjax_fair.methods.fedper import own_layers
-from fedjax_fair.methods.layers import Personal, check_personal, chosen, merged, taken
+from fedjax_fair.methods.layers import Personal, check_personal, kept, merged, taken
 from fedjax_fair.types import Aggregator, Batch, Client, Key, LossFn, Method, Params
 
 
@@ -49,7 +49,7 @@ def fedrep(
         longer = _times(sgd, head_times)
 
         def work(loss: LossFn, params: Params, client: Client, key: Key, round: Array) -> tuple:
-            flags = chosen(personal, params)
+            flags = kept(personal, params)
             body = [not flag for flag in flags]
             again = jax.random.fold_in(key, 3)  # other batches than the head's
             first, second = (as_late(one, sgd, client, key) for one in (longer, sgd))

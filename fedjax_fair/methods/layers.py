@@ -58,6 +58,21 @@ def chosen(personal: Personal, params: Params, name: str = "personal") -> list[b
     return flags
 
 
+def kept(personal: Personal, params: Params) -> list[bool]:
+    """Which leaves of a model stay at the client, of whom something is shared.
+
+    Raises:
+      ValueError: a pattern that no path matches, or one that all do.
+    """
+    flags = chosen(personal, params)
+    if all(flags) and personal != "last":
+        paths = ", ".join(paths_of(params))
+        raise ValueError(
+            f"personal must leave a parameter of {paths} to be shared, got {personal!r}, which takes all"
+        )
+    return flags
+
+
 def taken(params: Params, flags: list[bool]) -> list[Any]:
     """The leaves that are flagged."""
     return [leaf for leaf, flag in zip(jax.tree.leaves(params), flags) if flag]

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_fair.metrics.masked import mask_of
+
 
 def group_means(values: Any, groups: Sequence[str], where: Any = None) -> dict[str, float]:
     """Per group the mean over its clients, each of whom counts alike; NaN for a group of whom nobody counts.
@@ -15,7 +17,7 @@ def group_means(values: Any, groups: Sequence[str], where: Any = None) -> dict[s
       where: bool[N], who counts; by default those whose value is finite.
 
     Raises:
-      ValueError: arrays of other lengths.
+      ValueError: arrays of other lengths, or a ``where`` that is not bool.
 
     >>> group_means([0.5, 0.75, 0.875], ["north", "north", "south"])
     {'north': 0.625, 'south': 0.875}
@@ -23,7 +25,7 @@ def group_means(values: Any, groups: Sequence[str], where: Any = None) -> dict[s
     numbers, names = np.asarray(values, float), np.asarray(groups, str)
     if numbers.ndim != 1 or names.shape != numbers.shape:
         raise ValueError(f"groups must name a group per client, {list(numbers.shape)}, got {list(names.shape)}")
-    counts = np.isfinite(numbers) if where is None else np.asarray(where, bool)
+    counts = np.isfinite(numbers) if where is None else np.asarray(mask_of(where))
     found = {}
     for name in np.unique(names):
         mine = numbers[(names == name) & counts]

@@ -95,11 +95,12 @@ def accuracy_and_fairness(
 def regret(ledgers: Mapping[str, Any], ax: "Axes | None" = None) -> "Axes":
     """Regret over rounds of ``{name: ledger}`` (:func:`fedjax_fair.ledger`), each with its published bound, thin.
 
-    The vertical axis is logarithmic: bounds are far above what happens.
+    The vertical axis is logarithmic, for bounds are far above what happens. It has no place for a regret of 0 or
+    less, of a learner that did better than the best fixed one: there the line is interrupted.
     """
     ax = new_axes(ax, 2.4)
     for i, (name, account) in enumerate(named(ledgers).items()):
-        ax.plot(account.rounds, np.maximum(account.regret, 1e-3), label=name, **style(i))
+        ax.plot(account.rounds, np.where(account.regret > 0, account.regret, np.nan), label=name, **style(i))
         ax.plot(account.rounds, account.bound, **{**style(i), "linewidth": 0.7}, label=f"{name}, bound")
     ax.set(xlabel="Round", ylabel="Regret (nats)", yscale="log")
     legend_above(ax, grow=True)

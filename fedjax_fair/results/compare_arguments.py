@@ -10,11 +10,11 @@ import numpy as np
 
 from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
+from fedjax_fair.data.alike import equal
 from fedjax_fair.engine.grid import extremes, values_of
 from fedjax_fair.engine.joining import is_made, rule_of
-from fedjax_fair.engine.personal import names_of
 from fedjax_fair.engine.signals import scored
-from fedjax_fair.types import Aggregator, Method, Simulation, as_method
+from fedjax_fair.types import Aggregator, Method, Simulation
 
 
 def check_name(name: Any) -> None:
@@ -145,20 +145,16 @@ def check_build(
             raise ValueError(f"build must return an ff.simulation(...), got {type(sim).__name__} for {rule}")
         if sim.data.train.size.shape != data.train.size.shape or not np.array_equal(sim.data.sizes, data.sizes):
             raise ValueError("build must use the data that it is given, got a simulation of other clients")
-    if not wanted <= _asked(made[0]):
-        check_evaluates(made[0], data, wanted)
-    return made[0]
-
-
-def _asked(sim: Simulation) -> set[str]:
-    """The names of the evaluations that ``ff.simulation`` was asked for."""
-    given = sim.arguments
-    return set() if given is None else {*names_of(given["evaluate"], as_method(given["aggregator"]).memory)}
-
-
-def check_evaluates(sim: Simulation, data: FederatedData, wanted: set[str]) -> None:
-    """Trace the evaluation, which may be another by now than was asked for; ValueError where a split is missing."""
-    splits = jax.eval_shape(lambda key: scored(sim.evaluate, sim.deploy, sim.init(key), data), jax.random.key(0))
+        if not equal(sim.data, data):
+            raise ValueError(
+                "build must use the data that it is given, got a simulation of other examples: change them before, "
+                "where federations are made"
+            )
+    first = made[0]
+    splits = jax.eval_shape(
+        lambda key: scored(first.evaluate, first.deploy, first.init(key), data), jax.random.key(0)
+    )
     if missing := sorted(wanted - set(splits)):
         want = "as in evaluate=('test', 'validation')"
         raise ValueError(f"build must evaluate the {missing[0]} split, {want}, got {[*splits]}")
+    return first

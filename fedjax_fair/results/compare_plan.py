@@ -196,7 +196,7 @@ def forms(
 
     ``sims`` are what ``build`` makes on the first part's ``largest``, a run of each rule. Where it makes the same
     of all of a part's federations, one form serves the part; else each federation has its own. Of the first rule
-    all federations are looked at, of the others one.
+    all federations are looked at, of each of the others another one.
     """
     found: list[Form] = []
     first = 0
@@ -204,7 +204,7 @@ def forms(
         made = sims if of is parts[0] else [alone(run, build, of.largest) for run in runs]
         different = [*{id(data): data for data in of.each if data is not of.largest}.values()]
         pairs = [(0, data) for data in different]
-        pairs += [(i, data) for i in range(1, len(runs)) for data in different[:1]]
+        pairs += [(i, different[i % len(different)]) for i in range(1, len(runs))] if different else []
         same = all(
             made_alike(_without_data(made[i]), _without_data(alone(runs[i], build, data))) for i, data in pairs
         )

@@ -202,7 +202,8 @@ def _keeper(job: Job, course: Course) -> Keeper | None:
         return None
     runs = range(len(job.program.owners))
     points = "; ".join(label({name: values[i] for name, values in job.program.values.items()}) for i in runs)
-    known = sha256(f"{job.name}: {points}".encode()).hexdigest()[:12]
+    name = job.name.partition(": ")[2]  # without its place, which moves where a rule is added before it
+    known = sha256(f"{name}: {points}".encode()).hexdigest()[:12]
     # The replicates share a program, in which every client has the room of the largest of them.
     room = {"the room for all replicates' examples": len(job.program.sim.data.train.rows)}
     settings = {"rounds": course.rounds, "eval_every": course.gap, **room}

@@ -130,6 +130,7 @@ def contribution(
         found, coalitions = by_rounds(estimate, sim, value, split, key, rounds, course, progress)
     else:
         settings = {"rounds": rounds, "split": split, "measures": [*names], "judged": counts.tolist()}
+        settings |= {"metric": str(described(sim.metric))}  # by its direction and unit the measures are taken
         training = partial(by_training, checkpoint=checkpoint, settings=settings)
         found, coalitions = training(estimate, sim, value, split, key, rounds, course, progress)
     if not np.isfinite(found.values).all():

@@ -32,4 +32,5 @@ def _escaped(name: str) -> str:
 
 
 def _number(text: str, star: bool) -> str:
-    return "--" if text == "–" else f"${text}{'^{*}' if star else ''}$".replace("±", r" \pm ")
+    said = re.sub(r"e([+-])0*(\d+)", lambda found: rf" \times 10^{{{found[1].strip('+')}{found[2]}}}", text)
+    return "--" if text == "–" else f"${said}{'^{*}' if star else ''}$".replace("±", r" \pm ")

@@ -28,12 +28,10 @@ def worst_served(
         return ""
     kinds = {"accuracy": metric} | {f"measures/{name}": kind for name, kind in further.items()}
     counted = arrays.get("honest", np.ones(len(arrays["clients"]), bool))
-    whole = {rule: np.isfinite(arrays[f"{rule}/loss"][:, -1]) for rule in rules}  # else the client failed
     served = {
-        (kind, rule): kind.scale * over_runs(np.where(whole[rule], ends, np.nan)[:, counted])
+        (kind, rule): kind.scale * last_of(arrays, rule, place)[counted]
         for place, kind in kinds.items()
         for rule in rules
-        for ends in [arrays[f"{rule}/{place}"][:, -1]]
     }
     names, first = arrays["clients"][counted], served[metric, rules[0]]
     judged = arrays.get(f"{rules[0]}/judged")  # folders of before 2026-11 lack it
@@ -52,6 +50,12 @@ def worst_served(
         " –: without a value in every run." if any(np.isnan(of[order]).any() for of in served.values()) else ""
     )
     return f'<h2>The worst served clients</h2>{html_table(heads, rows)}<p class="legend">{escape(legend)}</p>'
+
+
+def last_of(arrays: Mapping[str, np.ndarray], rule: str, place: str = "accuracy") -> np.ndarray:
+    """f[N]: every client's result at the last evaluation, mean over the runs in which it did not fail."""
+    whole = np.isfinite(arrays[f"{rule}/loss"][:, -1])
+    return over_runs(np.where(whole, arrays[f"{rule}/{place}"][:, -1], np.nan))
 
 
 def by_group(runs: Mapping[str, Sequence[History]], metric: Metric) -> str:

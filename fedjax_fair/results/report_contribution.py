@@ -10,7 +10,7 @@ import numpy as np
 from fedjax_fair import plot
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.results.digits import digits_of
-from fedjax_fair.results.report_clients import over_runs
+from fedjax_fair.results.report_clients import last_of
 from fedjax_fair.results.report_table import html_table
 from fedjax_fair.results.shares import Contribution, shown, titles
 
@@ -20,17 +20,22 @@ def by_client(
 ) -> str:
     """The section with a row per client, from the highest share of the first measure; empty without a contribution.
 
-    Beside the shares stands what each rule gives the client at the last evaluation, mean over seeds with a value.
+    Beside the shares stands what each rule gives the client at the last evaluation, mean over the runs with one:
+    where there is one run, or where clients have names, for a number may be another client in every run.
 
     Raises:
-      ValueError: the contribution is of another number of clients than the results.
+      ValueError: the contribution is of other clients than the results.
     """
     if found is None:
         return ""
-    served = {rule: metric.scale * over_runs(arrays[f"{rule}/accuracy"][:, -1]) for rule in rules}
-    clients, results = len(found.order()), len(next(iter(served.values())))
+    clients, results = len(found.order()), arrays[f"{rules[0]}/accuracy"].shape[-1]
     if clients != results:
         raise ValueError(f"contribution.json is of {clients} clients, and the results are of {results}")
+    named = arrays.get("clients")
+    if named is not None and found.clients is not None and [*map(str, named)] != [*map(str, found.clients)]:
+        raise ValueError("contribution.json is of other clients than the results, or of theirs in another order")
+    one = all(len(arrays[f"{rule}/accuracy"]) == 1 for rule in rules)
+    served = {rule: metric.scale * last_of(arrays, rule) for rule in rules if one or named is not None}
     intervals, names = found.intervals(), titles(found.metric)
     heads = ["client", *(f"share of {names[measure]}" for measure in found.shares)]
     heads += [f"{metric.name}, {rule}" for rule in served]

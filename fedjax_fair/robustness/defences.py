@@ -81,7 +81,8 @@ def trimmed_mean(share: float = 0.1) -> optax.GradientTransformationExtraArgs:
             )
         active = report.active
         count = active.sum()
-        cut = jnp.minimum(jnp.floor(share * count).astype(count.dtype), (count - 1) // 2)
+        # .13 * 900 is 116.99999 in float32
+        cut = jnp.minimum(jnp.floor(share * count + 1e-4).astype(count.dtype), (count - 1) // 2)
 
         def trim(updates: Array) -> Array:
             slots = (-1, *(1,) * (updates.ndim - 1))
@@ -146,8 +147,8 @@ def _made(name: str, g: Params, sent: dict[str, Any], aggregate: Params) -> Para
         if not is_among(g, trail[:1]):
             raise ValueError(
                 f"{name} makes the aggregate anew and undoes what was done before: in server_optimizer it comes "
-                "first, ahead of optimisers and other defences, and it does not go with fedfv's memory (tau > 0) "
-                "or feddyn's"
+                "first, ahead of optimisers and other defences, and it does not go with fedfv's memory (tau > 0), "
+                "with feddyn's, or with fedeba_plus"
             )
         trail.append(aggregate)
     return aggregate
