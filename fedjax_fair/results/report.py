@@ -117,6 +117,7 @@ def render(
     legend += f" {FAILED}" if any(failed.values()) else ""
     costly = any(measures["evaluations"]["mean"] for measures in summary["rules"].values())
     kept = summary.get("comparison", {})
+    anew = bool(kept) and seeds > 1 and not kept.get("fixed")
     shown = {
         name: figure(escape(drawing.caption), embedded(drawing.draw))
         for name, drawing in drawn.items()
@@ -133,7 +134,7 @@ def render(
         f"{compared}<h2>After the last round</h2>{ONE_EVALUATION if kept else ''}"
         f"{table(summary['rules'], costly, metric, failed)}"
         f'<p class="legend">{legend}{" " + COST_LEGEND if costly else ""}</p>'
-        f"{by_client(rules, found, arrays, metric)}"
+        f"{by_client(rules, found, arrays, metric, anew)}"
         f"{worst_served(rules, arrays, metric, further_of(summary))}{by_group(runs, metric)}"
         f'<h2>Figures</h2><div class="figures">{"".join(shown.values())}'
         f"{coefficients_figure(drawn['coefficients'])}</div>"

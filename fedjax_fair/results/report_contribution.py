@@ -16,12 +16,16 @@ from fedjax_fair.results.shares import Contribution, shown, titles
 
 
 def by_client(
-    rules: Sequence[str], found: Contribution | None, arrays: Mapping[str, np.ndarray], metric: Metric
+    rules: Sequence[str],
+    found: Contribution | None,
+    arrays: Mapping[str, np.ndarray],
+    metric: Metric,
+    anew: bool = False,
 ) -> str:
     """The section with a row per client, from the highest share of the first measure; empty without a contribution.
 
-    Beside the shares stands what each rule gives the client at the last evaluation, mean over the runs with one:
-    where there is one run, or where clients have names, for a number may be another client in every run.
+    Beside the shares stands what each rule gives the client at the last evaluation, mean over the runs with one.
+    Not where clients were drawn ``anew`` for every run, unless they have names: a number is another in each.
 
     Raises:
       ValueError: the contribution is of other clients than the results.
@@ -34,8 +38,8 @@ def by_client(
     named = arrays.get("clients")
     if named is not None and found.clients is not None and [*map(str, named)] != [*map(str, found.clients)]:
         raise ValueError("contribution.json is of other clients than the results, or of theirs in another order")
-    one = all(len(arrays[f"{rule}/accuracy"]) == 1 for rule in rules)
-    served = {rule: metric.scale * last_of(arrays, rule) for rule in rules if one or named is not None}
+    known = named is not None or not anew
+    served = {rule: metric.scale * last_of(arrays, rule) for rule in rules if known}
     intervals, names = found.intervals(), titles(found.metric)
     heads = ["client", *(f"share of {names[measure]}" for measure in found.shares)]
     heads += [f"{metric.name}, {rule}" for rule in served]

@@ -81,8 +81,7 @@ def trimmed_mean(share: float = 0.1) -> optax.GradientTransformationExtraArgs:
             )
         active = report.active
         count = active.sum()
-        # .13 * 900 is 116.99999 in float32
-        cut = jnp.minimum(jnp.floor(share * count + 1e-4).astype(count.dtype), (count - 1) // 2)
+        cut = jnp.minimum(jnp.floor(share * count).astype(count.dtype), (count - 1) // 2)
 
         def trim(updates: Array) -> Array:
             slots = (-1, *(1,) * (updates.ndim - 1))

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contract import make_report
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
 import fedjax_fair as ff
@@ -125,3 +125,6 @@ def test_the_plot_shows_each_rule_and_its_bound(tmp_path):
     ax = ff.plot.regret({"S": ff.ledger(ff.aaggff_s(), x), "D": ff.ledger(ff.aaggff_d(), x)})
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["S", "S, bound", "D", "D, bound"]
     assert ff.plot.save(ax, tmp_path / "regret.png").stat().st_size > 5_000
+    ahead = ff.ledger(ff.aaggff_s(), x)._replace(regret=np.linspace(2.0, -1.0, 20))
+    line = np.ma.getdata(ff.plot.regret({"S": ahead}).lines[0].get_ydata())
+    assert_array_equal(np.isnan(line), ahead.regret <= 0)  # no place on a logarithmic axis

@@ -141,6 +141,13 @@ REFUSED = {
     "group must name a group for every client, got none for 'Lyon'": (
         lambda: arrays(group={"Basel": "a", "Bern": "b"})
     ),
+    "group must name a group for every client, got none for 'Bern'": (
+        lambda: arrays(group={"Basel": "a", "Bern": float("nan"), "Lyon": "b"})
+    ),
+    "group must be there for every example, got none for example 59": (
+        lambda: arrays(group=pd.array(["a"] * 59 + [None], dtype="string"))
+    ),
+    "where must be bool, True for who counts": lambda: group_means([1, 2], ["a", "b"], where=[0, 1]),
     "group says which group a natural client is of: it needs client_id= beside it, got none": (
         lambda: ff.FederatedData.from_arrays(X, Y, partition=ff.partition.iid(3), group=COUNTRY)
     ),

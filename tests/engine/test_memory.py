@@ -224,6 +224,7 @@ REFUSED = {
     "apfl": (ff.apfl(), own, "apfl needs an ff.local_sgd trainer, got a function"),
     "fedrep": (ff.fedrep(), own, "fedrep needs an ff.local_sgd trainer, got a function"),
     "pattern": (ff.fedper("Dense"), LOCAL, "personal must match a parameter of b, w, got 'Dense'"),
+    "everything": (ff.fedper("[bw]"), LOCAL, "personal must leave a parameter of b, w to be shared, got '[bw]'"),
     "kind": (Method(ff.fedavg(), memory=lambda params: params), LOCAL, "memory of a Method must be an ff.Memory"),
     "personal": (
         Method(ff.fedavg(), memory=Memory(lambda params: (), personal=lambda params, own: own)),

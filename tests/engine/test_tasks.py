@@ -94,13 +94,14 @@ def test_after_an_error_a_task_whose_program_was_being_traced_does_not_begin():
     assert begun == []
 
 
-def test_threads_compute_in_the_callers_float_type_and_precision():
+def test_threads_compute_in_the_callers_float_type_and_precision_and_by_its_random_numbers():
     def settings():
-        return jnp.zeros(()).dtype, jax.config.jax_default_matmul_precision
+        partitionable = jax.config.jax_threefry_partitionable
+        return jnp.zeros(()).dtype, jax.config.jax_default_matmul_precision, partitionable
 
-    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"), jax.threefry_partitionable(False):
         found = in_threads([Task(i, settings) for i in range(4)], 2)
-    assert found == [(jnp.float64, "highest")] * 4
+    assert found == [(jnp.float64, "highest", False)] * 4
 
 
 def test_the_first_error_is_raised_and_what_has_not_begun_is_left_out():

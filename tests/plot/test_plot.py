@@ -357,6 +357,8 @@ def test_the_frontier_has_students_interval_over_the_seeds():
     assert (centre, round(halfwidth, 2)) == (70, 24.84)  # 4.303 * 10 / sqrt(3)
     assert ax.containers[0].lines[0].get_xydata()[0] == pytest.approx([70, 100])
     assert np.isnan(plot.interval([3.0])[1])
+    many = np.arange(31.0)
+    np.testing.assert_allclose(plot.interval(many)[1], 2.0423 * many.std(ddof=1) / np.sqrt(31), rtol=1e-4)
     with pytest.raises(ValueError, match=r"must be accuracies \[seeds, N\]"):
         plot.frontier({"a": acc[0]})
 

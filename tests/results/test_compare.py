@@ -18,6 +18,7 @@ from fedjax_fair.engine.joining import group, runs_of
 from fedjax_fair.metrics.significance import holm, paired
 from fedjax_fair.results.compare import _choose
 from fedjax_fair.results.comparison import measured
+from fedjax_fair.results.latex import latex
 from fedjax_fair.results.references import Reference
 
 
@@ -159,6 +160,55 @@ def test_clients_whose_sizes_change_places_train_on_their_own_examples(batch):
     assert got.references["pooled"][0].scores["train"].accuracy.shape == (2, 3)  # nobody is judged by the union
 
 
+def scaled(rule, share):
+    def weigh(state, report, key):
+        coef, after = rule.weigh(state, report, key)
+        return share * coef, after
+
+    return rule._replace(weigh=weigh)
+
+
+def test_what_build_makes_of_one_rule_is_not_made_of_another():
+    """Neither of a pair whose second part differs, nor of the rule that build alone wraps."""
+    pairs = {"full": (ff.fedavg(), 1.0), "tenth": (ff.fedavg("uniform"), 0.1)}
+    got = ff.compare(pairs, lambda pair, data: build(scaled(*pair), data), replicates=1, references=False, **SHORT)
+    assert_allclose([of[0].coef[0].sum() for of in got.runs.values()], [1, 0.1], rtol=1e-5)
+
+    rules = {"full": ff.fedavg(), "half": ff.fedavg("uniform")}
+
+    def wrapping(rule, data):
+        return build(scaled(rule, 0.5) if rule is rules["half"] else rule, data)
+
+    got = ff.compare(rules, wrapping, replicates=1, references=False, **SHORT)
+    assert_allclose([of[0].coef[0].sum() for of in got.runs.values()], [1, 0.5], rtol=1e-5)
+
+
+def test_a_setting_of_build_may_have_any_name():
+    def named(rule, data, which=0.1):
+        return build(rule, data, lr=which)
+
+    tune = {"fedavg": {"which": [0.01, 0.1]}}
+    got = ff.compare({"fedavg": ff.fedavg()}, named, replicates=1, references=False, tune=tune, **SHORT)
+    assert set(got.settings["fedavg"]) == {"which"}
+
+
+def test_a_build_that_changes_the_examples_is_refused():
+    def doubling(rule, data):
+        return build(rule, data._replace(x=2 * data.x))
+
+    with pytest.raises(ValueError, match="got a simulation of other examples: change them before"):
+        ff.compare({"fedavg": ff.fedavg()}, doubling, replicates=1, **SHORT)
+
+
+def test_a_rule_that_is_added_in_front_leaves_the_others_kept(tmp_path, capsys):
+    rules = {"fedavg": ff.fedavg(), "afl": ff.afl()}
+    run = {"replicates": 1, "references": False, "checkpoint": tmp_path, **SHORT}
+    ff.compare(rules, build, **run)
+    capsys.readouterr()
+    ff.compare({"no-op": ff.fedprox(mu=0.0), **rules}, build, **run)
+    assert "of 2 pieces the results are kept" in capsys.readouterr().err
+
+
 def test_a_build_that_asks_for_its_rule_gives_each_what_it_asked_for():
     rules = {"a": ff.fedavg(), "b": ff.fedavg("uniform"), "c": ff.afl()}
 
@@ -288,6 +338,9 @@ def test_a_data_frame_and_latex(found):
     assert [*dict.fromkeys(frame["rule"])] == ["fedavg", "no-op", "fedmaba", "local", "pooled"]
     assert len(frame) == 15
     assert found.to_latex().count(r"\\") == 6
+    assert r"& $2.25 \times 10^{8} \pm 2.1 \times 10^{-7}^{*}$ \\" in latex(
+        ["a"], {"b": [("2.25e+08±2.1e-07", True)]}
+    )
     assert r"\midrule" + "\nlocal" in found.to_latex()
     paired = found.differences().to_latex().splitlines()
     assert paired[2] == r"minus fedavg & acc \% & worst 10\% & var \%$^2$ & Gini \\"

@@ -266,6 +266,13 @@ def test_kept_coalitions_are_not_trained_again(tmp_path, monkeypatch):
     other = toy.federation((3, 8, 5, 4, 6, 7), seed=1)
     with pytest.raises(CheckpointError, match="the data is not the same"):
         ff.contribution(build, other, rounds=ROUNDS, split="train", checkpoint=tmp_path)
+
+    def turned(data):
+        metric = ff.losses.accuracy, {"name": "error", "higher_is_better": False}
+        return ff.simulation(**(build(data).arguments | {"metric": ff.Metric(metric[0], **metric[1])}))
+
+    with pytest.raises(CheckpointError, match="other coalitions: metric was"):
+        ff.contribution(turned, DATA, rounds=ROUNDS, split="train", checkpoint=tmp_path)
     assert fresh.coalitions == again.coalitions == N + 2
     (tmp_path / "coalitions.npz").write_bytes(b"PK")
     with pytest.raises(CheckpointError, match="cannot be read"):

@@ -12,7 +12,9 @@ import pytest
 
 import fedjax_fair as ff
 from fedjax_fair.cli.commands import main
+from fedjax_fair.metrics.kind import ACCURACY
 from fedjax_fair.results.report import table
+from fedjax_fair.results.report_contribution import by_client
 from fedjax_fair.results.report_figures import ends
 from fedjax_fair.results.report_table import html_table
 from fedjax_fair.results.table import COLUMNS
@@ -276,6 +278,13 @@ def test_a_contribution_in_the_folder_is_a_table_by_client_and_a_figure(folder, 
     main(["report", str(place)])
     page = (place / "report.html").read_text()
     section = page.partition("What each client contributes")[2].partition("</table>")[0]
+    assert not any(rule in section for rule in RULES)  # client 7 is another one in each replicate
+    summary = json.loads((place / "summary.json").read_text())
+    summary["comparison"]["fixed"] = True
+    (place / "summary.json").write_text(json.dumps(summary))
+    main(["report", str(place)])
+    page = (place / "report.html").read_text()
+    section = page.partition("What each client contributes")[2].partition("</table>")[0]
     rows = re.findall("<tr><td>(.*?)</td></tr>", section)
     assert [row.partition("<")[0] for row in rows] == [*"76543210"]
     with np.load(folder / "history.npz") as arrays:
@@ -290,6 +299,16 @@ def test_a_contribution_in_the_folder_is_a_table_by_client_and_a_figure(folder, 
     found._replace(shares={"accuracy": np.zeros(3)}, errors={"accuracy": np.zeros(3)}).save(place)
     with pytest.raises(SystemExit):
         main(["report", str(place)])
+    named = {
+        "a/accuracy": np.full((2, 1, 8), 0.5),
+        "a/loss": np.ones((2, 1, 8)),
+        "clients": np.array([*"abcdefgh"]),
+    }
+    named["a/loss"][1, 0, 7], named["a/accuracy"][1, 0, 7] = np.nan, 0.1
+    assert "<td>50.0</td>" in by_client(["a"], found._replace(clients=(*"abcdefgh",)), named, ACCURACY, True)
+    assert "<td>30.0</td>" not in by_client(["a"], found._replace(clients=(*"abcdefgh",)), named, ACCURACY, True)
+    with pytest.raises(ValueError, match="of other clients than the results, or of theirs in another order"):
+        by_client(["a"], found._replace(clients=(*"hgfedcba",)), named, ACCURACY)
     (place / "contribution.json").write_text("[]")
     with pytest.raises(SystemExit):
         main(["report", str(place)])
