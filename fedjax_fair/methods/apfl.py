@@ -23,7 +23,8 @@ def apfl(alpha: Array | float = 0.5, aggregator: Aggregator | Method | None = No
 
     whose last gradient is :math:`\alpha` times that at the mixture. The global model is trained as without it.
     ``evaluate=("test@personal",)`` scores :math:`\alpha v_k + (1 - \alpha) w`. Reads what ``aggregator`` reads.
-    ``alpha = 0`` is its aggregator's model for everybody, 1 every client alone. Keeps a model for every client; a
+    ``alpha = 0`` is its aggregator's model for everybody, 1 every client alone. F_k is the aggregator's local
+    objective: FedProx's term holds the mixture, too. Keeps a model for every client; a
     round costs about two of its aggregator's.
 
     Optimises: for every client F_k of its mixture.

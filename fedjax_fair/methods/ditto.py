@@ -21,8 +21,9 @@ def ditto(
 
     In a round the selected clients train v_k from where it is, towards the received w, and send what they trained
     from w. Others keep their v_k, which begins as the first model. ``evaluate=("test@personal",)`` scores v_k.
-    Reads what ``aggregator`` reads. ``lam = 0`` is every client alone. Keeps a model for every client; a round
-    costs about two of its aggregator's.
+    Reads what ``aggregator`` reads. ``lam = 0`` is every client alone. F_k is the aggregator's local objective:
+    under FedProx v_k is held by lam + mu, under PropFair F_k is its logarithm. Keeps a model for every client; a
+    round costs about two of its aggregator's.
 
     Optimises: for every client F_k + lam / 2 of the squared distance to the minimum of its aggregator's objective.
 

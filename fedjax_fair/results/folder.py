@@ -85,8 +85,18 @@ def write(
     """Write ``summary.json``, ``summary.csv`` and ``history.npz`` for the rules that have finished so far.
 
     The summaries judge by ``clients``, bool[N]; the history holds all. A comparison's measures and differences are
-    in the summary, and its tables in ``comparison.txt`` and ``comparison.tex``.
+    in the summary, and its tables in ``comparison.txt`` and ``comparison.tex``. Tables and figures of results that
+    were there before go.
     """
+    for name in (
+        "comparison.txt",
+        "comparison.tex",
+        "paired.png",
+        "lorenz.png",
+        "histogram.png",
+        "over_rounds.png",
+    ):
+        (folder / name).unlink(missing_ok=True)
     summaries = {rule: summarize(histories, clients) for rule, histories in runs.items()}
     rules = {
         rule: {

@@ -54,6 +54,9 @@ def save(
             raise ValueError(f"runs must have words as names, got {rule!r}")
         for history in histories:
             check_clients(clients, history, rule)
+        if len(lengths := sorted({(len(h.ids), len(h.rounds)) for h in histories})) > 1:
+            got = " and ".join(f"{rounds} rounds with {judged} evaluations" for rounds, judged in lengths)
+            raise ValueError(f"runs must have seeds of one length under each name, got {got} for {rule!r}")
     if found is not None and clients is not None:
         raise ValueError("clients is settled by ff.compare(clients=...) where runs is a comparison, got both")
     if not isinstance(settings, Mapping | None):

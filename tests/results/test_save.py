@@ -214,6 +214,10 @@ WRONG = {
         lambda h, p: ff.save(p, {"a": h, "b": h._replace(scores=dict(reversed(h.scores.items())))}),
         "runs must be judged by one split, got test and validation",
     ),
+    "seeds of two lengths": (
+        lambda h, p: ff.save(p, {"a": [h, h._replace(ids=h.ids[:-1])]}),
+        "runs must have seeds of one length under each name, got .* rounds with .* for 'a'",
+    ),
     "earlier results": (
         lambda h, p: ff.save(ff.save(p, {"a": h}), {"a": h}),
         "folder .* already holds results: name another folder, or pass overwrite=True",
@@ -227,6 +231,13 @@ def test_wrong_calls_say_so_in_one_sentence(wrong, history, tmp_path):
     with pytest.raises(ValueError, match=sentence):
         call(history, tmp_path / "out")
     assert wrong == "earlier results" or not (tmp_path / "out").exists()
+
+
+def test_results_written_over_others_leave_nothing_of_them(history, tmp_path):
+    place = ff.save(tmp_path / "found", {"old": history}, plots=True)
+    (place / "comparison.txt").write_text("of old")
+    ff.save(place, {"new": history}, overwrite=True)
+    assert {file.name for file in place.iterdir()} == {"config.toml", "history.npz", "summary.csv", "summary.json"}
 
 
 def test_the_command_line_refuses_what_only_python_knows(history, tmp_path, capsys):
