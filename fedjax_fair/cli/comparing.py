@@ -22,7 +22,7 @@ from fedjax_fair.data import FederatedData
 from fedjax_fair.data.alike import equal
 from fedjax_fair.engine.files import write_atomically
 from fedjax_fair.engine.grid import label
-from fedjax_fair.engine.joining import rule_of as rule_of_pair
+from fedjax_fair.engine.sharing import rule_of as rule_of_pair
 from fedjax_fair.registry.grids import GRIDS, POINTS, rates
 from fedjax_fair.registry.plugins import blamed
 from fedjax_fair.results.compare import compare

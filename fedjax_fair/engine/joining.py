@@ -1,23 +1,15 @@
-"""Which runs of several rules share a program: those of rules that train alike and read the same signals.
-
-Of tiny models and few clients those, too, of which one reads what the updates show, such as their Gram matrix:
-that costs less than a program of its own.
-"""
+"""The runs of several rules by program: one program plays those of all rules that may share it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
-
-import jax
 
 from fedjax_fair.aggregators.one_of import one_of
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.grid import Point, label
 from fedjax_fair.engine.made_alike import made_alike
-from fedjax_fair.numerics.model_size import is_tiny
-from fedjax_fair.reads import explained, selects_by_rule
-from fedjax_fair.types import Aggregator, Method, Simulation, as_method
-
-Rule = Aggregator | Method
+from fedjax_fair.engine.sharing import Made, Rule, rule_of, same_but_rule, share
+from fedjax_fair.reads import explained
+from fedjax_fair.types import Aggregator, Simulation, as_method
 
 
 class Variant(NamedTuple):
@@ -58,12 +50,6 @@ class Group(NamedTuple):
     """Of the first point."""
 
 
-SLIGHT = frozenset(["gram", "updates", "steps"])
-"""Signals that training leaves behind, whoever reads them: no other pass over the clients' examples."""
-
-FEW = 32
-"""Clients of a cohort whose updates of a tiny model are kept and compared in less time than they train."""
-
 WHICH = "rule."
 """Of a point, which rule it plays: no setting can be called so."""
 
@@ -91,7 +77,7 @@ def group(
     """
     variants: list[list[Variant]] = []
     members: list[list[int]] = []
-    sims: list[Simulation] = []
+    firsts: list[Made] = []
     nearly = side_by_side and len(runs) <= SEVERAL
     for i, run in enumerate(runs):
         for k, first in enumerate(members):
@@ -99,10 +85,7 @@ def group(
                 continue
             if run.variant not in variants[k]:
                 like = run._replace(given=runs[first[0]].given)  # of build's floats the same
-                sim, of = _ready(like, made) or alone(like, build, data), made_by(like)
-                if not (_pairs_alike(of, made_by(runs[first[0]])) and _handed_on(of, sim)):
-                    continue
-                if not (_handed_on(made_by(runs[first[0]]), sims[k]) and _share(sim, sims[k], nearly)):
+                if not share(_made(like, build, data, made), firsts[k], nearly):
                     continue
                 variants[k].append(run.variant)
             members[k].append(i)
@@ -110,11 +93,11 @@ def group(
         else:
             variants.append([run.variant])
             members.append([i])
-            sims.append(_ready(run, made) or alone(run, build, data))
+            firsts.append(_made(run, build, data, made))
     found = []
-    for mine, theirs, sim in zip(members, variants, sims):
+    for mine, theirs, first_made in zip(members, variants, firsts):
         joined = _group(runs, mine, theirs, build, data)
-        if len(theirs) == 1 or _same_but_rule(joined.sim, sim):
+        if len(theirs) == 1 or same_but_rule(joined.sim, first_made.sim):
             found.append(joined)
         else:  # build asks which rule it is given, and makes something else of one that stands for several
             apart = [[i for i in mine if runs[i].variant == variant] for variant in theirs]
@@ -122,8 +105,11 @@ def group(
     return found
 
 
-def _ready(run: Run, made: Mapping[str, Simulation]) -> Simulation | None:
-    return None if run.point or run.given or run.variant.fixed else made.get(run.variant.rule)
+def _made(run: Run, build: Callable[..., Simulation], data: FederatedData, made: Mapping[str, Simulation]) -> Made:
+    rule = made_by(run)
+    plain = not (run.point or run.given or run.variant.fixed)
+    ready = made.get(run.variant.rule) if plain else None
+    return Made(rule, ready or build(rule, data, **run.given))
 
 
 def alone(run: Run, build: Callable[..., Simulation], data: FederatedData) -> Simulation:
@@ -136,53 +122,10 @@ def made_by(run: Run) -> Any:
     return run.variant.make(**run.variant.fixed, **run.point)
 
 
-def _handed_on(made: Any, sim: Simulation) -> bool:
-    """Whether ``build`` gave the simulation the rule that it was given, and nothing made of it."""
-    used = (sim.arguments or {}).get("aggregator")
-    return used is not None and made_alike(as_method(rule_of(made)), as_method(used))
-
-
-def _pairs_alike(one: Any, other: Any) -> bool:
-    """Whether what comes with two rules is the same."""
-    pairs = [() if rule_of(made) is made else tuple(made[1:]) for made in (one, other)]
-    return made_alike(*pairs)
-
-
 def _same_settings(one: Run, other: Run) -> bool:
     """Whether ``build`` is given the same, but for floats."""
     mine, theirs = ({k: v for k, v in run.given.items() if k not in run.swept} for run in (one, other))
     return one.swept == other.swept and made_alike(mine, theirs)
-
-
-def _share(one: Simulation, other: Simulation, nearly: bool) -> bool:
-    """Whether two simulations differ in their aggregation rules alone, and read the same signals, or ``nearly``."""
-    if one.arguments is None or other.arguments is None:
-        return False
-    differ = ({*one.reads} ^ {*other.reads}) - {"n"}
-    if differ and not (nearly and differ <= SLIGHT and _is_slight(one)):
-        return False
-    plain = [as_method(sim.arguments["aggregator"])._replace(aggregator=None) for sim in (one, other)]  # type: ignore
-    if any(part is not None for method in plain for part in method):
-        return False
-    return _same_but_rule(one, other) and not any(_selects_by_rule(sim) for sim in (one, other))
-
-
-def _is_slight(sim: Simulation) -> bool:
-    """Whether comparing a cohort's updates costs next to nothing."""
-    selector = (sim.arguments or {})["selector"]
-    cohort = sim.data.n_clients if selector is None else selector.cohort
-    return cohort <= FEW and is_tiny(jax.eval_shape(sim.init, jax.random.key(0)).params)
-
-
-def _selects_by_rule(sim: Simulation) -> bool:
-    """Whether its cohorts depend on the rule's state, which is another's where rules are joined."""
-    selector, rule = (sim.arguments or {})["selector"], as_method((sim.arguments or {})["aggregator"]).aggregator
-    return selector is not None and selects_by_rule(selector, rule, sim.data.n_clients)
-
-
-def _same_but_rule(one: Simulation, other: Simulation) -> bool:
-    mine, theirs = ({k: v for k, v in (s.arguments or {}).items() if k != "aggregator"} for s in (one, other))
-    return made_alike(mine, theirs)
 
 
 def _group(
@@ -208,11 +151,6 @@ def _group(
     named = dict.fromkeys(called(variant) for variant in variants)
     name = " ".join([*named, *([label(fixed)] if fixed else [])])
     return Group(members, joined, points, name, joined(**points[0]))
-
-
-def rule_of(made: Any) -> Any:
-    """The rule of what a factory makes: of a pair of rule and selector its first."""
-    return made if isinstance(made, Aggregator | Method) or not isinstance(made, tuple) else made[0]
 
 
 def _replaced(made: Any, rule: Aggregator) -> Any:

@@ -12,7 +12,8 @@ from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.alike import equal
 from fedjax_fair.engine.grid import extremes, values_of
-from fedjax_fair.engine.joining import is_made, rule_of
+from fedjax_fair.engine.joining import is_made
+from fedjax_fair.engine.sharing import rule_of
 from fedjax_fair.engine.signals import scored
 from fedjax_fair.types import Aggregator, Method, Simulation
 

@@ -14,12 +14,13 @@ from fedjax_fair.engine.checkpoint import Keeper
 from fedjax_fair.engine.cluster import Cluster, Piece, counted, kept_of, on_cluster
 from fedjax_fair.engine.grid import label
 from fedjax_fair.engine.history import History, told
-from fedjax_fair.engine.joining import Group, Run, called, group, rule_of
+from fedjax_fair.engine.joining import Group, Run, called, group
 from fedjax_fair.engine.keys import as_key, stacked
 from fedjax_fair.engine.program_run import keeper_of, train
 from fedjax_fair.engine.programs import Program, program_of
 from fedjax_fair.engine.progress import asked_to_stop, bar, beyond
 from fedjax_fair.engine.run import chunks
+from fedjax_fair.engine.sharing import rule_of
 from fedjax_fair.engine.tasks import Task, in_threads
 from fedjax_fair.metrics.kind import check_values, described
 from fedjax_fair.types import Evaluation, Simulation, as_method

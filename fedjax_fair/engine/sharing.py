@@ -1,0 +1,81 @@
+"""Whether two rules may share a program: those that train alike and read the same signals.
+
+Of tiny models and few clients those, too, of which one reads what the updates show, such as their Gram matrix:
+that costs less than a program of its own.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+
+from fedjax_fair.engine.made_alike import made_alike
+from fedjax_fair.numerics.model_size import is_tiny
+from fedjax_fair.reads import selects_by_rule
+from fedjax_fair.types import Aggregator, Method, Simulation, as_method
+
+Rule = Aggregator | Method
+
+SLIGHT = frozenset(["gram", "updates", "steps"])
+"""Signals that training leaves behind, whoever reads them: no other pass over the clients' examples."""
+
+FEW = 32
+"""Clients of a cohort whose updates of a tiny model are kept and compared in less time than they train."""
+
+
+class Made(NamedTuple):
+    """What a factory makes, and the simulation that ``build`` makes of it."""
+
+    given: Any
+    """A rule, or a pair of a rule and something."""
+    sim: Simulation
+
+
+def rule_of(given: Any) -> Any:
+    """The rule of what a factory makes: of a pair of rule and selector its first."""
+    return given if isinstance(given, Aggregator | Method) or not isinstance(given, tuple) else given[0]
+
+
+def share(one: Made, other: Made, nearly: bool) -> bool:
+    """Whether two simulations differ in their aggregation rules alone, and read the same signals, or ``nearly``."""
+    differ = ({*one.sim.reads} ^ {*other.sim.reads}) - {"n"}
+    if differ and not (nearly and differ <= SLIGHT and _is_slight(one.sim)):
+        return False
+    if not (_handed_on(one) and _handed_on(other) and made_alike(_beside(one), _beside(other))):
+        return False
+    for method in (_method(one.sim), _method(other.sim)):
+        if method != Method(method.aggregator):  # with an objective, a trainer or a transform of its own
+            return False
+    return same_but_rule(one.sim, other.sim) and not any(_selects_by_rule(made.sim) for made in (one, other))
+
+
+def same_but_rule(one: Simulation, other: Simulation) -> bool:
+    """Whether both were given the same, but for the rule."""
+    mine, theirs = ({k: v for k, v in (s.arguments or {}).items() if k != "aggregator"} for s in (one, other))
+    return made_alike(mine, theirs)
+
+
+def _method(sim: Simulation) -> Method:
+    return as_method((sim.arguments or {})["aggregator"])
+
+
+def _handed_on(made: Made) -> bool:
+    """Whether ``build`` gave the simulation the rule that it was given, and nothing made of it."""
+    return made.sim.arguments is not None and made_alike(as_method(rule_of(made.given)), _method(made.sim))
+
+
+def _beside(made: Made) -> tuple:
+    """What comes with the rule."""
+    return () if rule_of(made.given) is made.given else tuple(made.given[1:])
+
+
+def _is_slight(sim: Simulation) -> bool:
+    """Whether comparing a cohort's updates costs next to nothing."""
+    selector = (sim.arguments or {}).get("selector")
+    cohort = sim.data.n_clients if selector is None else selector.cohort
+    return cohort <= FEW and is_tiny(jax.eval_shape(sim.init, jax.random.key(0)).params)
+
+
+def _selects_by_rule(sim: Simulation) -> bool:
+    """Whether its cohorts depend on the rule's state, which is another's where rules are joined."""
+    selector = (sim.arguments or {})["selector"]
+    return selector is not None and selects_by_rule(selector, _method(sim).aggregator, sim.data.n_clients)
