@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fedjax_fair.data.names import Names
 from fedjax_fair.engine.history import History, failed, judged
 from fedjax_fair.metrics.kind import named_metric
 
@@ -52,20 +53,22 @@ def means(history: History, split: str, clients: Any = slice(None)) -> np.ndarra
 
 
 def of_clients(history: History, clients: Any = None) -> History:
-    """The history with the results of some clients alone, bool[N]; of all by default."""
+    """The history with the results of some clients alone, bool[N]; of all by default.
+
+    Their numbers are those of their columns then, and the others' come after; clients without names are called by
+    the numbers that they had.
+    """
     if clients is None:
         return history
+    mine, others = np.flatnonzero(clients), np.flatnonzero(~np.asarray(clients))
+    number = np.argsort(np.concatenate([mine, others])).astype(history.ids.dtype)
     scores = {split: jax.tree.map(lambda values: values[:, clients], of) for split, of in history.scores.items()}
     examples = {split: judged(history, split)[:, clients].astype(np.int32) for split in scores}
-    names = history.names
-    if names is not None:
-        kept = {
-            field: tuple(np.array(words, object)[clients])
-            for field, words in (("clients", names.clients), ("groups", names.groups))
-            if words is not None
-        }
-        names = names._replace(**kept)
-    return history._replace(scores=scores, examples=examples, names=names)
+    names = history.names or Names()
+    called = tuple(map(str, mine)) if names.clients is None else tuple(names.clients[k] for k in mine)
+    groups = None if names.groups is None else tuple(names.groups[k] for k in mine)
+    names = names._replace(clients=called, groups=groups)
+    return history._replace(scores=scores, examples=examples, names=names, ids=number[history.ids.astype(int)])
 
 
 def identical(runs: Mapping[str, list[History]], split: str | None = None) -> list[list[str]]:

@@ -132,6 +132,8 @@ def _matrix(mine: Prediction, classes: int | None, whose: str) -> np.ndarray:
     said = (outputs.reshape(-1) > 0).astype(int) if one else outputs.argmax(1)
     least = 2 if one else outputs.shape[1]
     count = least if classes is None else check_count("classes", classes, low=least)
+    if len(y) and y.min() < 0:
+        raise ValueError(f"labels must be classes 0, 1, ..., got {y.min()}{whose}")
     if len(y) and y.max() >= count:
         raise ValueError(f"classes must be more than the largest label, {y.max()}{whose}, got {count}")
     matrix = np.zeros((count, count), np.int64)

@@ -120,6 +120,7 @@ NAN = of([[np.nan, 1.0]], [0])
         ),
         (lambda sim, state: ff.confusion(of(np.ones((2, 1)), [0.5, 1.5])), r"labels float64\[2\]"),
         (lambda sim, state: ff.confusion(of(np.eye(2), [0, 2])), "more than the largest label, 2, got 2"),
+        (lambda sim, state: ff.confusion(of(np.eye(2), [0, -1])), "labels must be classes 0, 1, ..., got -1"),
         (lambda sim, state: ff.confusion(of(np.eye(2), [0, 1]), classes=1), "classes must be at least 2, got 1"),
     ],
 )

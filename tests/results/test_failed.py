@@ -9,6 +9,7 @@ import pytest
 import fedjax_fair as ff
 from fedjax_fair.cli.commands import main
 from fedjax_fair.data.names import Names
+from fedjax_fair.engine.outcome import of_clients
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.folder import write, write_plots
 from fedjax_fair.results.report import report
@@ -80,6 +81,14 @@ def test_who_is_not_judged_by_may_fail():
     table = ff.table({"a": BROKEN}, clients=np.array([True, False]))
     assert row(table, "a")[0] == "50.0"
     assert "Failed" not in table
+
+
+def test_who_is_judged_by_keeps_the_number_and_the_rounds_that_are_theirs():
+    whole = scored([[0.1, 0.2, 0.3, 0.4]], [[1, 1, 1, 1]])
+    whole = whole._replace(ids=np.array([[3, 1], [3, 0], [2, 3]]), active=np.ones((3, 2), bool))
+    mine = of_clients(whole, np.array([False, True, False, True])).client_table()
+    assert [*mine["client"]] == ["1", "3"]
+    assert [*mine["rounds"]] == [1, 3]
 
 
 def test_row_19_identical_runs_are_named():
