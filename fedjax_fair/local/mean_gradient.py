@@ -13,12 +13,13 @@ LINEAR = frozenset(["neg", "convert_element_type", "copy", "add", "sub", "add_an
 """Operations that keep what is a number times the gradient, and a term without it, of that form."""
 
 
-def is_plain(optimizer: Any, params: Params) -> bool:
+def is_plain(optimizer: Any, params: Params, decays: bool = True) -> bool:
     """Whether an optimiser steps by a number times (the gradient + a term of the parameters), in full precision.
 
     So does SGD, alone or with a weight decay; shown in its traced program. Then the sum of the gradients, the decay
     being one of them, is the way divided by that number, and no step has to add to it: two more passes over the
-    model, which made steps of an MLP of 160,000 entries on a CPU a third longer.
+    model, which made steps of an MLP of 160,000 entries on a CPU a third longer. ``decays``: whether such a term
+    may be there.
     """
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params)
     if any(jnp.finfo(leaf.dtype).bits < 32 for leaf in jax.tree.leaves(shapes)):
@@ -29,10 +30,10 @@ def is_plain(optimizer: Any, params: Params) -> bool:
     def steps(gradient: Params, params: Params) -> list[Array]:
         return jax.tree.leaves(optimizer.update(gradient, optimizer.init(params), params)[0])
 
-    return _is_plain(jax.make_jaxpr(steps)(shapes, shapes).jaxpr)
+    return _is_plain(jax.make_jaxpr(steps)(shapes, shapes).jaxpr, decays)
 
 
-def _is_plain(program: Jaxpr) -> bool:
+def _is_plain(program: Jaxpr, decays: bool) -> bool:
     """Whether every output is a number times its own gradient, and a term without any."""
     count = len(program.invars) // 2
     of = {variable: place for place, variable in enumerate(program.invars[:count])}
@@ -44,7 +45,7 @@ def _is_plain(program: Jaxpr) -> bool:
         scaled = name == "mul" or (name == "div" and step.invars[0] in inputs and step.invars[0] in of)
         if not gradients:
             moving.update(step.outvars if changes else ())
-        elif len(gradients) > 1 or not (name in LINEAR or (scaled and not changes)):
+        elif len(gradients) > 1 or (changes and (scaled or not decays)) or not (name in LINEAR or scaled):
             return False
         else:
             of[step.outvars[0]] = gradients[0]

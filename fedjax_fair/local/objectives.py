@@ -7,6 +7,7 @@ client received. A user's own is any function of that form.
 import dataclasses
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,15 +51,18 @@ def tilted(t: Array | float) -> Objective:
 
     def objective(losses: Array, mask: Array, params: Params, anchor: Params) -> Array:
         mean = erm(losses, mask, params, anchor)
-        # Around the mean: exact for equal losses. A small tilt goes through expm1, whose rounding is relative.
+        # A small tilt around the mean: exact for equal losses, and expm1's rounding is relative.
         tilt = jnp.asarray(t, losses.dtype)
+        divisor = jnp.where(tilt == 0, 1, tilt)
         bent = jnp.where(mask, tilt * (losses - mean), 0)
         slight = jnp.abs(bent).max() < 1
-        near = jnp.log1p(masked_mean(jnp.expm1(jnp.where(slight, bent, 0)), mask))
+        near = mean + jnp.log1p(masked_mean(jnp.expm1(jnp.where(slight, bent, 0)), mask)) / divisor
+        # A large one around the loss that weighs most: beside one of 1e8 the others' differences would be rounded.
+        least, largest = losses.min(initial=jnp.inf, where=mask), losses.max(initial=-jnp.inf, where=mask)
+        most = jax.lax.stop_gradient(jnp.where(slight, 0, jnp.where(tilt < 0, least, largest)))
         count = jnp.maximum(mask.sum(), 1).astype(losses.dtype)
-        far = logsumexp(bent, where=mask) - jnp.log(count)
-        excess = jnp.where(slight, near, jnp.where(mask.any(), far, 0))
-        return mean + excess / jnp.where(tilt == 0, 1, tilt)
+        far = most + (logsumexp(jnp.where(mask, tilt * (losses - most), 0), where=mask) - jnp.log(count)) / divisor
+        return jnp.where(slight, near, far)
 
     return objective
 
@@ -85,7 +89,7 @@ def propfair_objective(
         code, the other way round: ``proximal(mu, base=propfair_objective(M))``.
 
     Raises:
-      ValueError: ``M`` or ``epsilon`` is not above 0.
+      ValueError: ``M`` or ``epsilon`` is not above 0, a ``base`` that is no objective.
 
     Differs from the authors' code in: with ``huber=True``, the constant that makes the two pieces meet (it has no
     gradient).
@@ -93,6 +97,7 @@ def propfair_objective(
     Source: Zhang, Malekmohammadi, Chen, Yu, Proportional Fairness in Federated Learning, TMLR 2023.
     """
     check_propfair(M, epsilon)
+    check_objective("base", base)
 
     def objective(losses: Array, mask: Array, params: Params, anchor: Params) -> Array:
         loss = base(losses, mask, params, anchor)
@@ -140,17 +145,27 @@ def proximal(mu: Array | float = 0.1, base: Objective = erm) -> Objective:
       base: the objective that the term is added to.
 
     Raises:
-      ValueError: ``mu`` is negative.
+      ValueError: ``mu`` is negative, a ``base`` that is no objective.
 
     Source: Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020.
     """
     check_range("mu", mu, 0)
+    check_objective("base", base)
 
     def objective(losses: Array, mask: Array, params: Params, anchor: Params) -> Array:
         squares = jax.tree.map(lambda v, w: jnp.square(v - w).sum(), params, anchor)
         return base(losses, mask, params, anchor) + mu / 2 * jax.tree.reduce(jnp.add, squares)
 
     return objective
+
+
+def check_objective(name: str, objective: Any) -> None:
+    """Raise ValueError for what is no function, or makes one."""
+    if not callable(objective):
+        raise ValueError(f"{name} must be a function, got {objective!r}")
+    for factory in (tilted, propfair_objective, proximal):
+        if objective is factory:
+            raise ValueError(f"{name} must be an objective, got the factory {factory.__name__}: call it")
 
 
 @dataclasses.dataclass(frozen=True)  # a NamedTuple that is called, mypy does not take for a function

@@ -96,11 +96,11 @@ def squared_distance(one: Params, other: Params) -> Array:
 
 
 def full_gradient(loss: LossFn, params: Params, client: Client) -> Params:
-    """The gradient of the objective on all of a client's training examples, as one batch."""
+    """The gradient of the objective on all of a client's training examples, as one batch; without dropout."""
     everything = jnp.arange(client.rows.shape[0])
     mine = everything < client.size
     rows = client.rows[jnp.minimum(everything, client.size - 1)]
-    batch = Batch(*client.take(rows), mine, jax.random.key(0))
+    batch = Batch(*client.take(rows), mine)
     return jax.grad(lambda p: loss(p, batch, params)[0])(params)
 
 
@@ -109,7 +109,14 @@ def as_late(own: LocalSGD, sgd: LocalSGD, client: Client, key: Key) -> LocalSGD:
     if sgd.limit is None:
         return own
     limit, drawn, due, steps = sgd.limit, limit_key(key), sgd.due(client), own.due(client)
-    return own._replace(limit=lambda _, *of: jnp.minimum(limit(drawn, *of), due) * steps // jnp.maximum(due, 1))
+    times, more = divmod(steps, jnp.maximum(due, 1))
+
+    def in_proportion(_: Key, *of: Array) -> Array:
+        made = jnp.minimum(limit(drawn, *of), due)
+        part = made.astype(jnp.float32) * more / jnp.maximum(due, 1)  # of whole numbers it leaves their range
+        return made * times + jnp.floor(part).astype(made.dtype)
+
+    return own._replace(limit=in_proportion)
 
 
 def need_local_sgd(trainer: Any, name: str) -> LocalSGD:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jax import Array
 from fedjax_fair.checks import check_count
 from fedjax_fair.local.interleaved import Rows, Work, take_turns
 from fedjax_fair.local.mean_gradient import is_plain, of_way
-from fedjax_fair.local.objectives import LocalLoss, erm, propfair_objective, proximal, tilted
+from fedjax_fair.local.objectives import LocalLoss, check_objective, erm
 from fedjax_fair.local.of_round import check_of_round, factor_of, limit_key, most_steps
 from fedjax_fair.local.transposed import as_it_is, transposing, worth_transposing
 from fedjax_fair.numerics.model_size import is_small
@@ -36,9 +36,9 @@ class LocalSGD(NamedTuple):
     schedule: Callable[[Array], Any] | None
     objective: Objective
     limit: Callable[[Key, Array, Array], Array] | None = None
-    gradient: bool = False
+    gradient: bool | Literal["alone"] = False
     """Whether the trace tells the mean of the gradients, for methods that ask for it; with a schedule, or another
-    optimiser than plain SGD, an addition a step."""
+    optimiser than plain SGD, an addition a step. "alone": without a weight decay, which plain SGD's has in it."""
     snapshot: Callable[[Client, Array], Array] | None = None
     """``(client, steps due i32[]) -> i32[]``: after which step the trace keeps the model, for methods that ask."""
 
@@ -127,7 +127,7 @@ class LocalSGD(NamedTuple):
             def rows(k: Array) -> Array:
                 return client.rows[at(k)]
 
-        plain_sgd = self.gradient and is_plain(self.optimizer, params)
+        plain_sgd = self.gradient and is_plain(self.optimizer, params, decays=self.gradient != "alone")
         summed = self.gradient and (scale is not None or not plain_sgd)  # a factor may be 0
         total = jax.tree.map(jnp.zeros_like, params) if summed else None
         kept = None if at_step is None else params
@@ -213,12 +213,10 @@ def local_sgd(
         raise ValueError(
             f"optimizer must be an optax optimiser, such as optax.sgd(.1), got {type(optimizer).__name__}"
         )
-    for name, function in (("schedule", schedule), ("objective", objective), ("limit", limit)):
+    for name, function in (("schedule", schedule), ("limit", limit)):
         if function is not None and not callable(function):
             raise ValueError(f"{name} must be a function, got {function!r}")
-    for factory in (tilted, propfair_objective, proximal):
-        if objective is factory:
-            raise ValueError(f"objective must be an objective, got the factory {factory.__name__}: call it")
+    check_objective("objective", objective)
     check_of_round(schedule, limit)
     return LocalSGD(optimizer, epochs, steps, batch_size, schedule, objective, limit)
 

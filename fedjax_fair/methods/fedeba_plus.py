@@ -103,7 +103,7 @@ def fedeba_plus(
 def _aligned(trainer: Any) -> Around:
     """The trainer, leaning to the server's direction, which also sends its mean gradient and its first step."""
     sgd = need_local_sgd(trainer, "fedeba_plus")
-    first = sgd._replace(gradient=True, snapshot=lambda client, steps: jnp.ones_like(steps))
+    first = sgd._replace(gradient="alone", snapshot=lambda client, steps: jnp.ones_like(steps))
 
     def plan(loss: LossFn, params: Params, client: Client) -> tuple[LossFn, Params, Finish]:
         direction, lean = client.broadcast

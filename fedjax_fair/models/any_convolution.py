@@ -64,6 +64,16 @@ def _products(x: Array, kernel: Array, strides: Any, gaps: Any, groups: int) -> 
     if not all(sizes) or not x.size or not kernel.size:
         return jnp.zeros((x.shape[0], *sizes, features), x.dtype)
 
+    apart = groups == max(gaps) == 1 < math.prod(window) and tuple(window) == tuple(strides)
+    if apart:  # as a ViT's patches are: no slice a pixel
+        ends = [size * side for size, side in zip(sizes, window)]
+        cut = lax.slice(x, (0,) * x.ndim, (x.shape[0], *ends, channels))
+        split = cut.reshape(x.shape[0], *itertools.chain(*zip(sizes, window)), channels)
+        blocks, inside = range(1, split.ndim - 1, 2), range(2, split.ndim, 2)
+        laid = jnp.transpose(split, (0, *blocks, *inside, split.ndim - 1))
+        y = laid.reshape(-1, math.prod(window) * channels) @ kernel.reshape(-1, features)
+        return y.reshape(x.shape[0], *sizes, features)
+
     def read(place: tuple[int, ...]) -> Array:
         start = [at * gap for at, gap in zip(place, gaps)]
         stop = [first + (size - 1) * stride + 1 for first, size, stride in zip(start, sizes, strides)]
@@ -76,7 +86,8 @@ def _products(x: Array, kernel: Array, strides: Any, gaps: Any, groups: int) -> 
         y = laid.reshape(-1, laid.shape[-1]) @ kernel.reshape(-1, features)
     elif channels == 1 and features == groups:  # a kernel for every channel: multiplied and added
         weights = kernel.reshape(-1, *[1] * (x.ndim - 1), features)
-        y = sum(part * each for part, each in zip(places, weights))
+        wide = jnp.promote_types(x.dtype, jnp.float32)  # half precision's sums as XLA has them
+        y = sum(part.astype(wide) * each.astype(wide) for part, each in zip(places, weights)).astype(x.dtype)
     else:
         laid = jnp.stack([part.reshape(-1, groups, channels) for part in places], axis=2)
         y = jnp.einsum("pgic,icgf->pgf", laid, kernel.reshape(-1, channels, groups, features // groups))

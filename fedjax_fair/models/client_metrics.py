@@ -22,6 +22,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fedjax_fair.models.made_losses import full
+
 BINS = 15
 """Of the calibration error."""
 
@@ -78,6 +80,7 @@ def _logit(name: str, outputs: Array, y: Array) -> Array:
             f"{name} needs one logit [M] or [M, 1], or two [M, 2], and labels 0 and 1 [M], got outputs "
             f"{list(outputs.shape)} and labels {list(y.shape)}"
         )
+    outputs = full(outputs)
     if outputs.shape[1:] == (2,):
         return outputs[:, 1] - outputs[:, 0]
     return outputs.reshape(-1)
@@ -154,6 +157,7 @@ def _balanced_accuracy(outputs: Array, y: Array, mask: Array) -> Array:
 
 
 def _residuals(name: str, outputs: Array, y: Array) -> tuple[Array, Array]:
+    outputs = full(outputs)
     if (*outputs.shape, 1) == y.shape or outputs.shape == (*y.shape, 1):
         outputs = outputs.reshape(y.shape)
     if outputs.shape != y.shape:
@@ -190,7 +194,7 @@ def _calibration_error(outputs: Array, y: Array, mask: Array) -> Array:
             f"calibration_error needs logits [M, C] and labels [M], got outputs {list(outputs.shape)} and labels "
             f"{list(y.shape)}"
         )
-    confidence = jax.nn.softmax(outputs).max(1)
+    confidence = jax.nn.softmax(full(outputs)).max(1)
     right = (outputs.argmax(1) == y).astype(confidence.dtype)
     bin = jnp.clip(jnp.ceil(confidence * BINS).astype(jnp.int32) - 1, 0, BINS - 1)
     gap = jax.ops.segment_sum(jnp.where(mask, confidence - right, 0), bin, BINS)

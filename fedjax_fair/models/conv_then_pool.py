@@ -27,7 +27,7 @@ def chains(program: Jaxpr) -> tuple[dict[int, Callable[[Read], Array]], set[int]
     skipped: set[int] = set()
     if not any(step.primitive.name == "conv_general_dilated" for step in program.eqns):
         return found, skipped
-    made_at: dict[Any, int] = {step.outvars[0]: at for at, step in enumerate(program.eqns)}
+    made_at: dict[Any, int] = {v: at for at, step in enumerate(program.eqns) for v in step.outvars}
     uses: Counter[Any] = Counter(v for step in program.eqns for v in step.invars if not isinstance(v, Literal))
     uses.update(v for v in program.outvars if not isinstance(v, Literal))
     for at, step in enumerate(program.eqns):

@@ -28,6 +28,7 @@ from fedjax_fair.models.client_metrics import (  # noqa: F401
     whole,
 )
 from fedjax_fair.models.made_losses import (  # noqa: F401
+    full,
     masked,
     mean_of_tokens,
     weighted,
@@ -42,14 +43,16 @@ def softmax_cross_entropy(logits: ArrayLike, y: ArrayLike) -> Array:
     not count, and an example of padding alone is 0.
 
     Raises:
-      ValueError: a label for which there is no output; where labels are traced, such a loss is NaN.
+      ValueError: logits and labels of other shapes, a label for which there is no output; where labels are traced,
+        such a loss is NaN.
 
     >>> ff.losses.softmax_cross_entropy(jnp.zeros((2, 4)), jnp.array([0, 3])).round(3)  # log 4
     Array([1.386, 1.386], dtype=float32)
     """
-    logits, y = jnp.asarray(logits), jnp.asarray(y)
+    logits, y = full(jnp.asarray(logits)), jnp.asarray(y)
+    _check_classes("softmax_cross_entropy", logits, y)
     highest = logits.shape[-1] - 1
-    if y.ndim < 2 or logits.shape[:-1] != y.shape:
+    if y.ndim < 2:
         _check_labels("softmax_cross_entropy", y, highest)
         return _softmax_cross_entropy(logits, y)
     _check_labels("softmax_cross_entropy", jnp.maximum(y, 0), highest)
@@ -108,7 +111,7 @@ def sigmoid_cross_entropy(logits: Array, y: Array) -> Array:
     Array([0.693, 0.693], dtype=float32)
     """
     _check_labels("sigmoid_cross_entropy", y, 1)
-    logits = _fitting("sigmoid_cross_entropy", logits, y)
+    logits = full(_fitting("sigmoid_cross_entropy", logits, y))
     values = optax.sigmoid_binary_cross_entropy(logits, y.astype(logits.dtype))
     return values.reshape(values.shape[0], -1).mean(axis=1) if values.ndim > 1 else values
 
@@ -119,13 +122,15 @@ def squared_error(outputs: Array, y: Array) -> Array:
     >>> ff.losses.squared_error(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0]))
     Array([0., 4.], dtype=float32)
     """
-    errors = jnp.square(_fitting("squared_error", outputs, y) - y.astype(outputs.dtype))
+    outputs = full(_fitting("squared_error", outputs, y))
+    errors = jnp.square(outputs - y.astype(outputs.dtype))
     return errors.reshape(errors.shape[0], -1).sum(axis=1)
 
 
 def absolute_error(outputs: Array, y: Array) -> Array:
     """``|outputs - y|``, in the targets' unit, summed over all axes but the first."""
-    errors = jnp.abs(_fitting("absolute_error", outputs, y) - y.astype(outputs.dtype))
+    outputs = full(_fitting("absolute_error", outputs, y))
+    errors = jnp.abs(outputs - y.astype(outputs.dtype))
     return errors.reshape(errors.shape[0], -1).sum(axis=1)
 
 
@@ -141,6 +146,7 @@ def accuracy(logits: Array, y: Array) -> Array:
     >>> ff.losses.accuracy(jnp.array([[0.1, 0.9], [0.8, 0.2]]), jnp.array([1, 1]))
     Array([1., 0.], dtype=float32)
     """
+    _check_classes("accuracy", logits, y)
     right = ((logits.argmax(axis=-1) == y) & ~jnp.isnan(logits).any(axis=-1)).astype(logits.dtype)
     return mean_of_tokens(right, y) if y.ndim > 1 else right
 
@@ -157,7 +163,16 @@ def binary_accuracy(logits: Array, y: Array) -> Array:
     _check_labels("binary_accuracy", y, 1)
     logits = _fitting("binary_accuracy", logits, y)
     right = (((logits > 0) == (y > 0)) & ~jnp.isnan(logits)).astype(logits.dtype)
-    return right.reshape(right.shape[0], -1).mean(axis=1) if right.ndim > 1 else right
+    return full(right).reshape(right.shape[0], -1).mean(axis=1) if right.ndim > 1 else right
+
+
+def _check_classes(name: str, logits: Array, y: Array) -> None:
+    """ValueError unless there are logits for every label."""
+    if logits.ndim < 2 or logits.shape[:-1] != y.shape:
+        raise ValueError(
+            f"{name} needs logits [B, C] and labels [B], or [B, T, C] and [B, T], got outputs {list(logits.shape)} "
+            f"and labels {list(y.shape)}"
+        )
 
 
 def _check_labels(name: str, y: ArrayLike, highest: int) -> None:

@@ -11,11 +11,16 @@ from jax import Array
 PerExample = Callable[[Array, Array], Array]
 
 
+def full(outputs: Array) -> Array:
+    """Outputs in float32 where they are of half precision, in which 257 is 256 and counts end at that."""
+    return outputs.astype(jnp.promote_types(outputs.dtype, jnp.float32))
+
+
 def mean_of_tokens(values: Array, y: Array) -> Array:
     """f[B]: the mean of ``values`` [B, T, ...] where the label y [B, T, ...] is at least 0; 0 where none is."""
     there = (y >= 0).reshape(len(y), -1)
-    kept = jnp.where(there, values.reshape(there.shape), 0)
-    return kept.sum(1) / jnp.maximum(there.sum(1), 1).astype(values.dtype)
+    kept = full(jnp.where(there, values.reshape(there.shape), 0))
+    return kept.sum(1) / jnp.maximum(there.sum(1), 1).astype(kept.dtype)
 
 
 def masked(fn: PerExample) -> PerExample:
@@ -78,7 +83,8 @@ def weighted(loss: PerExample, weights: Sequence[float]) -> PerExample:
         if y.ndim != 1 or not jnp.issubdtype(y.dtype, jnp.integer):
             raise ValueError(f"weighted needs a class per example, integers [B], got {y.dtype}{list(y.shape)}")
         values = loss(outputs, y)
-        return values * jnp.asarray(factors, values.dtype).at[y].get(mode="fill", fill_value=jnp.nan)
+        known = jnp.asarray(factors, values.dtype).at[y].get(mode="fill", fill_value=jnp.nan)
+        return values * jnp.where(y < 0, jnp.nan, known)  # -1 is an index of the last
 
     weighed.made_of, weighed.weights = loss, factors  # type: ignore[attr-defined]
     return weighed

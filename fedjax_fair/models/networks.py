@@ -44,9 +44,14 @@ class PatchConv(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """x [B, H, W, C] -> [B, H', W', features]."""
+        if self.padding not in ("SAME", "VALID"):
+            raise ValueError(f"padding must be 'SAME' or 'VALID', got {self.padding!r}")
+        if not isinstance(self.kernel, Sequence) or len(self.kernel) != 2:
+            raise ValueError(f"kernel must be two numbers, its rows and columns, got {self.kernel!r}")
         rows, columns = self.kernel
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), (rows, columns, x.shape[-1], self.features))
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        shape = (rows, columns, x.shape[-1], self.features)
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
         if self.padding == "SAME":
             x = jnp.pad(x, ((0, 0), _same(rows), _same(columns), (0, 0)))
         y = convolve_and_pool(x, kernel) if self.pool else convolve(x, kernel)

@@ -53,7 +53,8 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
             )
         return params
 
-    def apply(params: Params, x: Any, key: Key | None) -> Array:
+    def ready(params: Params, key: Key | None) -> tuple[nnx.Module, dict[str, Any]]:
+        """The module with these weights, and what its call is given."""
         # The skeleton's own weights are overwritten below; the compiler drops their initialisation.
         module = build(jax.random.key(0))
         state = nnx.state(module, nnx.Param)
@@ -67,25 +68,42 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
             module.eval()
         else:
             module.train()
-            nnx.reseed(module, **_streams(module, key))
+            _reseed(module, key)
             if "rngs" in arguments:
                 given["rngs"] = nnx.Rngs(key)
+        return module, given
+
+    def apply(params: Params, x: Any, key: Key | None) -> Array:
+        module, given = ready(params, key)
         before = _drawn(module)
         outputs = module(x, **given)
-        if key is None and any(old is not new for old, new in zip(before, _drawn(module))):
+        drew = any(old is not new for old, new in zip(before, _drawn(module)))
+        if key is None and drew and depends_on_draws(params, x):
             raise ValueError(
                 "model must draw random numbers in training only, got a module that draws some in an evaluation"
             )
         return outputs
 
+    def depends_on_draws(params: Params, x: Any) -> bool:
+        """Whether an evaluation does: a recurrent cell draws a key for its first state, which is zeros."""
+
+        def outputs(key: Key) -> Array:
+            module, given = ready(params, None)
+            _reseed(module, key)
+            return module(x, **given)
+
+        return any(used_inputs(jax.make_jaxpr(outputs)(jax.random.key(0)).jaxpr))
+
     return Model(init, apply)
 
 
-def _streams(module: nnx.Module, key: Key) -> dict[str, Any]:
-    """A key for every stream that the module keeps: the default and dropout have this one, each other its own."""
+def _reseed(module: nnx.Module, key: Key) -> None:
+    """A key for every stream that the module keeps: the default, or dropout, has this one, each other its own."""
     kept = {node.tag for _, node in nnx.iter_graph(module) if isinstance(node, nnx.RngStream)}
-    others = sorted(kept - {"default", "dropout"})
-    return {"default": key, "dropout": key} | {tag: jax.random.fold_in(key, i) for i, tag in enumerate(others)}
+    first = "default" if "default" in kept else "dropout"
+    others = sorted(kept - {"default", "dropout"}) + ["dropout"] * (first == "default")
+    streams = {first: key} | {tag: jax.random.fold_in(key, i) for i, tag in enumerate(others)}
+    nnx.reseed(module, policy="match_shape", **streams)  # type: ignore[arg-type]
 
 
 def _drawn(module: nnx.Module) -> list[Any]:

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.models.client_metrics import Whole
+from fedjax_fair.models.made_losses import full
 
 
 def _tokens(name: str, outputs: Array, y: Array) -> Array:
@@ -32,7 +33,7 @@ def _per_token(sums: Array, y: Array, mask: Array) -> Array:
 
 def _surprise(outputs: Array, y: Array) -> Array:
     there = _tokens("perplexity", outputs, y)
-    picked = jnp.take_along_axis(jax.nn.log_softmax(outputs), jnp.maximum(y, 0)[..., None], -1)[..., 0]
+    picked = jnp.take_along_axis(jax.nn.log_softmax(full(outputs)), jnp.maximum(y, 0)[..., None], -1)[..., 0]
     return _summed(-picked, there)
 
 

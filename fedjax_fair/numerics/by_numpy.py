@@ -84,7 +84,7 @@ def _step(step: Any, values: list[Any]) -> list[Any]:
             made = OPERATIONS[name](*values, **settings)
             made = made if isinstance(made, list) else [made]
             return [np.asarray(value, wider(var.aval.dtype)) for value, var in zip(made, step.outvars)]
-    except (NotImplementedError, TypeError, ValueError, KeyError, AttributeError):
+    except (NotImplementedError, TypeError, ValueError, KeyError, AttributeError, OverflowError):
         pass  # settings that are not known here
     return _by_jax(step, values)
 

@@ -106,6 +106,13 @@ def test_tilted_does_not_overflow(t, extreme):
     np.testing.assert_allclose(slope, MASK / 3, rtol=1e-6)
 
 
+@pytest.mark.parametrize("outlier", [1e7, 1e8, np.inf])
+def test_a_tilt_to_the_smallest_is_not_rounded_by_an_outlier(outlier):
+    value, slope = value_and_slope(ff.tilted(-1.0), [1.0, 2.0, 0, outlier])
+    assert float(value) == pytest.approx(1 - np.log((1 + np.exp(-1)) / 3), rel=1e-6)
+    np.testing.assert_allclose(slope, np.array([np.e, 1, 0, 0]) / (np.e + 1), rtol=1e-5)
+
+
 @pytest.mark.parametrize("objective", [ff.tilted(0.7), ff.tilted(0.0), ff.propfair_objective()])
 def test_padding_changes_neither_value_nor_gradient(objective):
     for padding in (jnp.nan, jnp.inf, 1e30):
@@ -212,6 +219,19 @@ def test_propfair_settings_are_positive_numbers(settings):
 
 
 # Compositions
+
+
+@pytest.mark.parametrize("make", [ff.proximal, ff.propfair_objective])
+@pytest.mark.parametrize(
+    ("base", "sentence"),
+    [
+        (ff.tilted, "base must be an objective, got the factory tilted: call it"),
+        ("x", "base must be a function, got"),
+    ],
+)
+def test_a_base_that_is_no_objective_is_one_sentence(make, base, sentence):
+    with pytest.raises(ValueError, match=f"^{sentence}"):
+        make(0.1, base=base)
 
 
 def test_objectives_compose():

@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 from toy import close
 
 import fedjax_fair as ff
+from fedjax_fair.local.remembering import as_late
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 DRAWS = ff.local_sgd(optax.sgd(0.1), steps=3, batch_size=3)
@@ -242,6 +243,18 @@ def test_fedeba_plus_steps_lean_to_the_servers_direction():
     assert_allclose(gradient, point, rtol=1e-5)  # its own, without what it leans to
 
 
+def test_fedeba_pluss_direction_has_no_weight_decay_in_it(data):
+    """Two spellings of one optimiser."""
+    ended = []
+    for momentum in (None, 0.0):
+        decayed = optax.chain(optax.add_decayed_weights(0.5), optax.sgd(0.1, momentum=momentum))
+        sim = toy.simulation(
+            data, ff.fedeba_plus(0.5, alpha=0.5, theta=0.0), trainer=DRAWS._replace(optimizer=decayed)
+        )
+        ended.append(toy.play(sim, rounds=3)[0].params)
+    close(*ended, rtol=1e-4, atol=1e-5)
+
+
 def test_fedeba_plus_sends_its_first_step_of_several():
     point, (trained, _, _, (_, first)) = leaning(jnp.zeros(2), 0.0, steps=3)
     assert_allclose(first, -0.1 * point, rtol=1e-5)
@@ -313,6 +326,31 @@ def test_who_makes_a_third_of_its_steps_makes_a_third_of_its_personal_ones(data)
     late = toy.play(toy.simulation(data, ff.ditto(personal_steps=12), trainer=limited(1)), rounds=1)[0]
     short = toy.play(toy.simulation(data, ff.ditto(personal_steps=4), trainer=DRAWS), rounds=1)[0]
     close(late.memory, short.memory, **CLOSE)
+
+
+def test_a_limit_counts_beyond_two_to_the_31(data):
+    """15,000 steps of a client's, ten times as many of its head's, of which 14,999 in 15,000 are made."""
+    sgd = ff.local_sgd(optax.sgd(0.1), epochs=5, batch_size=1, limit=lambda *_: jnp.int32(14_999))
+    client = ff.Client(jnp.int32(0), jnp.arange(3000), 3000, None)
+    for times, made in ((10, 149_990), (1, 14_999)):
+        own = sgd._replace(epochs=5 * times, limit=None)
+        assert as_late(own, sgd, client, toy.KEY).limit(toy.KEY, jnp.int32(0), jnp.int32(0)) == made
+    two = sgd._replace(epochs=None, steps=2, limit=None)
+    assert as_late(two, sgd, client, toy.KEY).limit(toy.KEY, jnp.int32(0), jnp.int32(0)) == 1
+
+
+def test_scaffolds_full_gradient_is_of_the_model_without_dropout(data):
+    rule, keys = ff.scaffold(option=1), []
+
+    def apply(params, x, key):
+        keys.append(key)
+        return toy.linear_apply(params, x)
+
+    sim = ff.simulation((toy.linear_init, apply), data, aggregator=rule, trainer=DRAWS)
+    keys.clear()
+    jax.eval_shape(sim.step, jax.eval_shape(sim.init, toy.KEY), data)
+    assert any(key is None for key in keys)
+    assert all(key is None or isinstance(key, jax.core.Tracer) for key in keys)  # none is the same for everybody
 
 
 def test_fedreps_two_trainings_are_late_together(data):

@@ -119,6 +119,35 @@ def test_the_absolute_error_is_summed_over_the_targets():
 X = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
 
 
+def test_half_precision_rounds_no_target_and_no_count():
+    """In bfloat16 257 is 256."""
+    outputs, y = jnp.array([256.0], jnp.bfloat16), jnp.array([257.0])
+    for loss in (ff.losses.squared_error, absolute_error):
+        assert loss(outputs, y).tolist() == [1]
+    assert ff.losses.rmse(outputs, y, jnp.ones(1, bool)) == 1
+    tokens = jnp.zeros((1, 771), int)
+    equal = jnp.zeros((*tokens.shape, 4), jnp.bfloat16)
+    np.testing.assert_allclose(softmax_cross_entropy(equal, tokens), np.log(4), rtol=1e-6)
+    np.testing.assert_allclose(ff.losses.perplexity(equal, tokens, jnp.ones(1, bool)), 4, rtol=1e-6)
+    right = accuracy(equal, tokens.at[:, :257].set(1))
+    np.testing.assert_allclose(right, 514 / 771, rtol=1e-6)
+
+
+@pytest.mark.parametrize("metric", ["auroc", "calibration_error"])
+def test_metrics_of_half_precision_are_those_of_the_same_numbers(metric):
+    rng = np.random.default_rng(0)
+    logits, y = jnp.asarray(rng.normal(size=(70_001, 2)), jnp.float16), jnp.asarray(rng.integers(0, 2, 70_001))
+    found = [
+        getattr(ff.losses, metric)(jnp.asarray(logits, kind), y, y >= 0) for kind in (jnp.float16, jnp.float32)
+    ]
+    np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+def test_a_label_below_zero_has_no_weight():
+    values = weighted(lambda outputs, y: outputs, [1, 5])(jnp.ones(2), jnp.array([1, -1]))
+    np.testing.assert_array_equal(values, [5, np.nan])
+
+
 def simulated(y, outputs, **settings):
     data = ff.FederatedData.from_arrays(X, y, client_id=np.arange(24) % 2)
     model = ff.models.logistic_regression(classes=outputs)
@@ -163,6 +192,12 @@ REFUSED = {
     ),
     "weighted needs a class per example, integers [B], got float32[2]": (
         lambda: simulated(X[:, 0], 1, loss=weighted(ff.losses.squared_error, [1, 2]))
+    ),
+    "softmax_cross_entropy needs logits [B, C] and labels [B], or [B, T, C] and [B, T], got outputs [3, 3] and": (
+        lambda: softmax_cross_entropy(jnp.zeros((3, 3)), jnp.zeros((3, 1), int))
+    ),
+    "accuracy needs logits [B, C] and labels [B], or [B, T, C] and [B, T], got outputs [2, 5, 3] and labels [2]": (
+        lambda: accuracy(jnp.zeros((2, 5, 3)), jnp.zeros(2, int))
     ),
     "whole's each must be a function (outputs, y) of a batch, got 3": lambda: ff.losses.whole(len, 3),
     "token_accuracy needs logits [M, T, V] and tokens [M, T], got outputs [2, 2] and labels [2]": (

@@ -126,12 +126,25 @@ def test_no_grouped_convolution_for_clients_with_weights_of_their_own():
     assert "conv_general_dilated" not in program
 
 
+IMAGE = jnp.ones((1, 8, 8, 1))
+
+
 @pytest.mark.parametrize(
     ("build", "sentence"),
     [
         (lambda: ff.models.mlp((5, 0)), "features[1] must be at least 1, got 0"),
         (lambda: ff.models.logistic_regression(0), "classes must be at least 1, got 0"),
         (lambda: ff.models.cnn(padding="FULL"), "padding must be 'SAME' or 'VALID', got 'FULL'"),
+        (lambda: ff.models.mlp(5), "features must be the widths of the hidden layers, such as (200, 200), got 5"),
+        (
+            lambda: ff.models.cnn(channels=32),
+            "channels must be those of the two convolutions, such as (32, 64), got",
+        ),
+        (lambda: PatchConv(2, (3, 3), "same").init(KEY, IMAGE), "padding must be 'SAME' or 'VALID', got 'same'"),
+        (
+            lambda: PatchConv(2, 3, "SAME").init(KEY, IMAGE),
+            "kernel must be two numbers, its rows and columns, got 3",
+        ),
         (lambda: ff.models.cnn().init(KEY, jnp.ones((1, 15, 16))), "at least 16 x 16 pixels"),
         (lambda: ff.models.cnn().init(KEY, jnp.ones((1, 784))), "got examples of shape (784,)"),
     ],
@@ -217,6 +230,47 @@ def test_two_dropout_layers_of_an_nnx_module_draw_masks_of_their_own():
 
     kept = as_model(Twice).apply({}, jnp.ones((100, 100)), KEY) > 0
     assert float(kept.mean()) == pytest.approx(0.25, abs=0.02)
+
+
+def test_the_default_stream_and_that_of_dropout_draw_apart():
+    class Both(nnx.Module):
+        def __init__(self, rngs):
+            two = nnx.Rngs(default=rngs(), dropout=rngs())
+            self.dropout, self.noise = nnx.Dropout(0.5, rngs=two), two["default"].fork()
+
+        def __call__(self, x):
+            return (self.dropout(x) > 0) == jax.random.bernoulli(self.noise(), 0.5, x.shape)
+
+    alike = as_model(Both).apply({}, jnp.ones((100, 100)), KEY)
+    assert float(alike.mean()) == pytest.approx(0.5, abs=0.03)
+
+
+class Stacked(nnx.Module):
+    """Three equal layers with dropout, in a scan."""
+
+    def __init__(self, rngs):
+        @nnx.split_rngs(splits=3)
+        @nnx.vmap(in_axes=0, out_axes=0)
+        def make(rngs):
+            return nnx.Dropout(0.5, rngs=rngs)
+
+        self.layers = make(rngs)
+
+    def __call__(self, x):
+        return nnx.scan(lambda x, layer: layer(x), in_axes=(nnx.Carry, 0), out_axes=nnx.Carry)(x, self.layers)
+
+
+def test_layers_that_are_stacked_draw_masks_of_their_own():
+    model = as_model(Stacked)
+    assert float((model.apply({}, jnp.ones((100, 100)), KEY) > 0).mean()) == pytest.approx(0.125, abs=0.02)
+    assert (model.apply({}, ONES, None) == 1).all()
+
+
+def test_a_recurrent_cell_may_draw_a_state_of_zeros():
+    model = as_model(lambda rngs: nnx.RNN(nnx.LSTMCell(4, 8, rngs=rngs)))
+    x = jnp.ones((2, 5, 4))
+    outputs = jax.jit(lambda params: model.apply(params, x, None))(model.init(KEY, x))
+    assert outputs.shape == (2, 5, 8)
 
 
 @pytest.mark.parametrize("name", ["train", *NNX])
@@ -464,6 +518,13 @@ def test_row_5_a_pairs_argument_that_nobody_would_set_is_refused(apply, name):
         ValueError, match=rf"^model's apply must be \(params, x\) or [^\n]+ got an argument {name}$"
     ):
         as_model((lambda key, x: jnp.ones(()), apply))
+
+
+def test_a_pair_with_a_state_of_its_own_is_refused():
+    with pytest.raises(
+        ValueError, match=r"^model's apply must be [^\n]+, got \(params, state, ...\): batch statistics"
+    ):
+        as_model((lambda key, x: jnp.ones(()), lambda params, state, *args, **more: args))
 
 
 def test_a_pairs_key_may_be_named_or_in_third_place():

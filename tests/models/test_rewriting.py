@@ -225,6 +225,29 @@ def test_a_model_that_stays_as_it_is_says_why():
     assert "because of a derivative of their own" in said[0]
 
 
+def test_a_model_may_print():
+    """An operation without outputs is no place to look for a convolution at."""
+
+    def printing(params, x):
+        y = _conv(x, params["k"][0])
+        jax.debug.callback(lambda mean: None, y.mean())
+        return y.sum((1, 2))
+
+    x, params = draw(2, 6, 6, 3), _init(jax.random.key(0), None)
+    net = as_model((_init, printing))
+    close(fast(net).apply(params, x, None), net.apply(params, x, None), 1e-5)
+
+
+def test_windows_side_by_side_take_no_slice_a_pixel():
+    """As the patches of a vision transformer."""
+    settings = {"window_strides": (4, 4), "padding": "SAME", "dimension_numbers": ("NHWC", "HWIO", "NHWC")}
+    plain = lambda x, k: lax.conv_general_dilated(x, k, **settings)  # noqa: E731
+    args = draw(2, 11, 8, 3), draw(4, 4, 3, 5, seed=1)
+    made = program(rewritten(plain), *args)
+    assert made.count("slice") <= 1
+    close(derivatives(rewritten(plain), *args), derivatives(plain, *args), 1e-4)
+
+
 def test_a_stock_model_is_itself():
     net = cnn()
     assert fast(net) is net

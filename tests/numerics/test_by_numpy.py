@@ -35,11 +35,21 @@ class Odd(nn.Module):
         return jnp.stack([jnp.sort(x, 1), x.argmax(1, keepdims=True) // 2 + jax.nn.softmax(x)], 1)
 
 
+class Pooled(nn.Module):
+    """Of whole numbers, which know no infinity."""
+
+    @nn.compact
+    def __call__(self, x):
+        pooled = nn.max_pool(x, (2, 2), (2, 2), padding="SAME")
+        return nn.Dense(3)(pooled.reshape(len(x), -1).astype(jnp.float32))
+
+
 @pytest.mark.parametrize(
     ("module", "x"),
     [
         (Images(), RNG.normal(size=(3, 11, 13, 2)).astype(np.float32)),
         (Words(), RNG.integers(0, 9, (3, 5)).astype(np.int32)),
+        (Pooled(), RNG.integers(0, 9, (3, 5, 5, 1)).astype(np.int32)),
         (Odd(), RNG.normal(size=(3, 4)).astype(np.float32)),
         (nn.Dense(3, dtype=jnp.bfloat16), RNG.normal(size=(3, 4)).astype(np.float32)),
     ],
