@@ -4,11 +4,14 @@ import importlib
 import inspect
 import json
 import re
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 
 import fedjax_fair as ff
+from fedjax_fair.cli.commands import main
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -35,6 +38,35 @@ def test_a_recipe_runs_as_it_stands(recipe, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert len([line for line in recipe.splitlines() if line]) <= 15
     exec(compile(recipe, "recipe", "exec"), {})
+
+
+def blocks(page, language, since="", until="\n$"):
+    """The page's code of a language, between two pieces of text."""
+    text = (DOCS / page).read_text().split(since, 1)[1] if since else (DOCS / page).read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text.split(until, 1)[0], re.DOTALL)
+
+
+def test_the_pages_metrics_fit_the_data_and_model_above_them():
+    scope = {}
+    for block in blocks("data.md", "python", "## Loss and metric\n", "### Loss and metric in a file"):
+        exec(compile(block, "data.md", "exec"), scope)
+    assert scope["sim"].metric.name == "worst error"
+
+
+def test_the_pages_commands_fit_the_files_that_it_makes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for recipe in RECIPES:
+        if any(name in recipe for name in ("writers", "patients.csv", "sensors", "photos")):
+            exec(compile(recipe, "recipe", "exec"), {})
+    shutil.copy("patients.csv", "held.csv")
+    text = "".join(blocks("data.md", "sh", until="## Model")).replace("\\\n", " ") + (
+        "fedjax-fair compare " + re.search(r"`(--data photos [^`]*)`", (DOCS / "data.md").read_text())[1]
+    )
+    commands = [shlex.split(line)[1:] for line in text.splitlines() if line.startswith("fedjax-fair compare")]
+    assert len(commands) >= 8
+    for words in commands:
+        if not any(".py:" in word for word in words):
+            main([*words, "--dry-run", "--quiet"])
 
 
 def test_there_are_recipes_for_every_reader():

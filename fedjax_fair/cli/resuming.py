@@ -48,6 +48,11 @@ def resumed(given: list[str]) -> tuple[list[str], bool]:
         command, out = "", None
     if command not in TRAINING or not isinstance(out, str):
         raise ValueError(f"resume {folder} holds a damaged {RESUME}: it must name the command and the folder out")
+    if given[0] != command:
+        raise ValueError(
+            f"resume {folder} is of another command, go on with fedjax-fair {command} --resume "
+            f"{shlex.quote(str(folder))}"
+        )
     words = [command, str(folder / "config.toml"), "--checkpoint", str(folder), "--out", out, "--overwrite"]
     return words + more, True
 

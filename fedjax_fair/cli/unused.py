@@ -3,13 +3,21 @@
 import dataclasses
 import sys
 from collections.abc import Collection
+from typing import Any
 
 from fedjax_fair import registry
 from fedjax_fair.cli.experiment import Experiment, factories, settings_for, source_of
-from fedjax_fair.cli.plan import SWEPT
-from fedjax_fair.cli.rule_syntax import parse, parse_rule
+from fedjax_fair.cli.plan import SWEPT, rule_of
+from fedjax_fair.cli.rule_syntax import Entry, parse, parse_rule
 from fedjax_fair.data.sources.published import PUBLISHED
 from fedjax_fair.data.sources.tfds import IMAGES
+from fedjax_fair.reads import reads
+
+LOSSES = {"loss", "train_loss", "train_loss_std"}
+OF_LOSSES = {"inflate_loss", "clip_losses"}
+"""The fault, and the defence, that change what is said of losses and nothing else."""
+DEAF = {"uniform", "size_proportional"}
+"""Selectors that ask for no loss."""
 
 
 def without_effect(
@@ -37,11 +45,35 @@ def without_effect(
     for setting in ("fault",) if experiment.liars == 0 else ():
         if getattr(experiment, setting) != getattr(default, setting):
             found.append((setting, "this run has no liars"))
+    found += _unheard(experiment, entries)
     if not images and experiment.partition != default.partition:
         found.append(("partition", f"{source_of(experiment)} has clients of its own"))
     if natural and experiment.clients != default.clients:
         found.append(("clients", f"{source_of(experiment)} has clients of its own"))
     return found
+
+
+def _unheard(experiment: Experiment, entries: list[Entry]) -> list[tuple[str, str]]:
+    """A fault or a defence of losses alone, where no rule and no selector of the run reads any."""
+    asked = {"fault": experiment.fault if experiment.liars else "", "defence": experiment.defence}
+    named = {setting: value.partition(":")[0] for setting, value in asked.items()}
+    if not OF_LOSSES.intersection(named.values()):
+        return []
+    selectors = {entry.selector or parse(experiment.selector, "selector")[0] for entry in entries}
+    if not selectors <= DEAF or any(_hears(rule_of(experiment, entry)) for entry in entries):
+        return []
+    rules = " and ".join(dict.fromkeys(entry.rule for entry in entries))
+    verb = "reads" if len({entry.rule for entry in entries}) == 1 else "read"
+    return [
+        (setting, f"{name} is about losses, of which {rules} {verb} none")
+        for setting, name in named.items()
+        if name in OF_LOSSES
+    ]
+
+
+def _hears(rule: Any) -> bool:
+    """Whether a rule goes by its clients' losses; one that takes a second look asks for them itself."""
+    return getattr(rule, "revise", None) is not None or not LOSSES.isdisjoint(reads(rule))
 
 
 def say_unused(experiment: Experiment, rules: tuple[str, ...], points: Collection[str], model: str) -> None:

@@ -18,13 +18,14 @@ def in_flags(sentence: str) -> str:
     >>> in_flags("empty it (missing= fills gaps), unlike ff.drfa(sampling='selector'), got --out='a'")
     "empty it (--missing fills gaps), unlike ff.drfa(sampling='selector'), got --out='a'"
     """
-    flags = {field.name for field in dataclasses.fields(Experiment)}
+    flags = {field.name: field.name.replace("_", "-") for field in dataclasses.fields(Experiment)}
+    flags["padding"] = "cnn.padding"
 
     def as_flag(found: re.Match[str]) -> str:
         name, *values = found.groups()
         given = [value for value in values if value is not None]
         if name in flags:
-            return f"--{name.replace('_', '-')}{' ' * bool(given)}{' or '.join(given)}"
+            return f"--{flags[name]}{' ' * bool(given)}{' or '.join(given)}"
         return f"{found[0]} in Python" if given else found[0]
 
     return ARGUMENT.sub(as_flag, sentence)

@@ -84,8 +84,8 @@ class CNN(nn.Module):
         smallest = 16 if self.padding == "VALID" else 4
         if x.ndim != 4 or min(x.shape[1:3]) < smallest:
             raise ValueError(
-                f"cnn needs images [H, W] or [H, W, C] of at least {smallest} x {smallest} pixels with "
-                f"padding={self.padding!r}, got examples of shape {x.shape[1:]}"
+                "cnn needs images [H, W] or [H, W, C] of at least 16 x 16 pixels, or of 4 x 4 with padding='SAME', "
+                f"got examples of shape {x.shape[1:]}"
             )
         for width in self.channels:
             # In this order a quarter of the work: the ReLU of the maximum is the maximum of the ReLUs.

@@ -64,16 +64,25 @@ def lines(differences: Differences) -> list[str]:
 
 def power(differences: Mapping[str, Mapping[str, Compared]], metric: Metric) -> str:
     """Per measure the true difference that would be found in 80 % of repeats, of the rule whose differences vary
-    most; nothing where none is known."""
+    most, or that none would be: it is larger than any can be. Nothing where none is known."""
     names = {"accuracy": metric.name, "worst10": "worst 10 %", "variance": "variance", "gini": "Gini"}
-    found = []
+    width = metric.scale * (metric.range[1] - metric.range[0])
+    most = {
+        "accuracy": width,
+        "worst10": width,
+        "variance": width**2 / 4,
+        "gini": 1.0 if metric.range[0] >= 0 else np.inf,
+    }
+    found, none = [], []
     for measure, name in names.items():
         known = [of[measure].difference.detectable for of in differences.values()]
         least = max([d for d in known if np.isfinite(d)], default=0.0)
         digits, form = digits_of(measure, metric)
-        found += [f"{least:.{digits}{form}} in {name}"] * (least > 0)
-    true = f"true differences of {', '.join(found)}"
-    return f"With so many replicates, {true} would be found in 80 % of repeats." if found else ""
+        none += [name] * (least > most[measure])
+        found += [f"{least:.{digits}{form}} in {name}"] * (0 < least <= most[measure])
+    told = [f"true differences of {', '.join(found)}"] * bool(found)
+    told += [f"no difference that is possible in {', '.join(none)}"] * bool(none)
+    return f"With so many replicates, {', and '.join(told)} would be found in 80 % of repeats." if told else ""
 
 
 def columns(metric: Metric) -> dict[str, str]:

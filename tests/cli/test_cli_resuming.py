@@ -3,6 +3,8 @@
 import dataclasses
 import json
 
+import pytest
+
 from fedjax_fair.cli.resuming import resumed
 from fedjax_fair.cli.several import alone_again
 
@@ -12,6 +14,12 @@ def test_other_workers_may_go_on(tmp_path):
     words, going_on = resumed(["compare", f"--resume={tmp_path}", "--scheduler", "tcp://host:8786"])
     kept = [str(tmp_path / "config.toml"), "--checkpoint", str(tmp_path), "--out", "found", "--overwrite"]
     assert (words, going_on) == (["compare", *kept, "--scheduler", "tcp://host:8786"], True)
+
+
+def test_another_command_does_not_go_on(tmp_path):
+    (tmp_path / "resume.json").write_text(json.dumps({"command": "run", "out": "found"}))
+    with pytest.raises(ValueError, match=f"is of another command, go on with fedjax-fair run --resume {tmp_path}$"):
+        resumed(["compare", "--resume", str(tmp_path)])
 
 
 @dataclasses.dataclass

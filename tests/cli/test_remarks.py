@@ -8,6 +8,7 @@ import pytest
 from fedjax_fair.cli.experiment import experiment_class
 from fedjax_fair.cli.remarks import on_names, on_own_rules, on_rates, on_weights, rows_of
 from fedjax_fair.cli.rule_syntax import parse_rule, row_name
+from fedjax_fair.cli.unused import without_effect
 
 
 def entries(*texts):
@@ -17,6 +18,31 @@ def entries(*texts):
 def test_rows_with_names_are_told_by_their_rules():
     assert on_names(("fedavg", "mild=qfedavg:q=.1", "qfedavg:q=5")) == ["rows: mild is qfedavg:q=.1"]
     assert on_names(("fedavg", "qfedavg:q=5")) == []
+
+
+@pytest.mark.parametrize(
+    ("rules", "settings", "told"),
+    [
+        (("fedavg",), {"liars": 0.2}, {"fault": "inflate_loss is about losses, of which fedavg reads none"}),
+        (
+            ("fedavg",),
+            {"defence": "clip_losses"},
+            {"defence": "clip_losses is about losses, of which fedavg reads none"},
+        ),
+        (
+            ("fedavg", "fedmgda_plus"),
+            {"liars": 0.2, "fault": "inflate_loss:factor=3"},
+            {"fault": "inflate_loss is about losses, of which fedavg and fedmgda_plus read none"},
+        ),
+        (("fedavg", "fedmaba"), {"liars": 0.2, "defence": "clip_losses"}, {}),
+        (("fedavg",), {"liars": 0.2, "selector": "pow_d"}, {}),
+        (("drfa",), {"liars": 0.2}, {}),
+        (("fedavg",), {"liars": 0.2, "fault": "scale_update"}, {}),
+    ],
+)
+def test_lies_about_losses_that_nobody_reads_are_told(rules, settings, told):
+    experiment = dataclasses.replace(experiment_class("Compare", [], "")(), **settings)
+    assert dict(without_effect(experiment, rules)) == told
 
 
 def test_a_rate_that_is_the_rules_own_is_told_from_its_clients():

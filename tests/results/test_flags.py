@@ -209,8 +209,14 @@ def test_the_legend_says_whose_settings_the_references_have(tuned, words):
     assert any(words in line for line in legend if line.startswith("Better off"))
 
 
+def test_a_difference_that_cannot_be_is_not_said_to_be_found():
+    runs = {"a": [history((m,) * 3) for m in (0.2, 0.5)], "b": [history((m,) * 3) for m in (0.1, 0.9)]}
+    text = " ".join(repr(comparison(runs).differences()).split())
+    assert "no difference that is possible in accuracy, worst 10 %" in text
+
+
 def test_the_power_is_given_for_every_measure():
-    runs = {"a": [history((m,) * 3) for m in (0.2, 0.5)], "b": [history((m,) * 3) for m in (0.3, 0.8)]}
+    runs = {"a": [history((m,) * 3) for m in (0.2, 0.5)], "b": [history((m,) * 3) for m in (0.22, 0.53)]}
     text = " ".join(repr(comparison(runs).differences()).split())
     true = r"true differences of [\d.]+ in accuracy, [\d.]+ in worst 10 %, [\d.]+ in variance, [\d.]+ in Gini would"
     assert re.search(true, text)
