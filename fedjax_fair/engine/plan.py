@@ -18,6 +18,7 @@ from fedjax_fair.engine.devices import as_mesh, part
 from fedjax_fair.engine.fit import check_fit
 from fedjax_fair.engine.forward import widest
 from fedjax_fair.engine.freezing import Freeze, Freezing, freezing
+from fedjax_fair.engine.head import head_or, with_head
 from fedjax_fair.engine.measures import Measures, as_measures, settled
 from fedjax_fair.engine.memory import broadcaster, check_memory
 from fedjax_fair.engine.near import largest_cohort
@@ -114,7 +115,8 @@ def planned(
     names = names_of(evaluate, method.memory)
     splits = checks.check_splits(names, data)
     example, shapes = shapes_of(net, data)
-    frozen = freezing(freeze, shapes)
+    frozen = freezing(head_or(freeze, net, shapes, example), shapes)
+    method = with_head(method, frozen.holding(net), frozen.trained(shapes), example)
     draw = first_model(params, shapes, net, example)
     train, local_loss = local_work(frozen.holding(net), method, trainer, loss)
     trained = frozen.trained(shapes)

@@ -5,7 +5,7 @@ from typing import Any
 from fedjax_fair.aggregators.fedavg import fedavg
 from fedjax_fair.local.remembering import Around, Finish
 from fedjax_fair.methods.base import around
-from fedjax_fair.methods.layers import Personal, check_personal, kept, merged, taken
+from fedjax_fair.methods.layers import Personal, check_personal, kept, named, paths_of, with_named
 from fedjax_fair.types import Aggregator, Client, LossFn, Memory, Method, Params, Trace
 
 
@@ -22,8 +22,8 @@ def fedper(personal: Personal = "last", aggregator: Aggregator | Method | None =
     Optimises: sum_k n_k F_k / n over the shared layers and everybody's own.
 
     Args:
-      personal: the layers that stay: "last", those of the last module by name (numbers in names count as numbers),
-        of a model of one layer its biases; a regular expression that is looked for in a parameter's path, such as
+      personal: the layers that stay: "last", the matrix that makes the model's outputs and what comes after it, of
+        a model of one layer its biases; a regular expression that is looked for in a parameter's path, such as
         "Dense_1/"; or a function of it.
       aggregator: the server's rule for the shared layers; by default ``fedavg()``.
 
@@ -37,12 +37,10 @@ def fedper(personal: Personal = "last", aggregator: Aggregator | Method | None =
 
     def local(trainer: Any) -> Around:
         def plan(loss: LossFn, params: Params, client: Client) -> tuple[LossFn, Params, Finish]:
-            flags = kept(personal, params)
-
             def finish(trained: Params, trace: Trace) -> tuple:
-                return merged(trained, taken(params, flags), flags), trace, taken(trained, flags)
+                return with_named(trained, named(params, client.memory)), trace, named(trained, client.memory)
 
-            return loss, merged(params, client.memory, flags), finish
+            return loss, with_named(params, client.memory), finish
 
         return Around(trainer, plan)
 
@@ -50,9 +48,10 @@ def fedper(personal: Personal = "last", aggregator: Aggregator | Method | None =
 
 
 def own_layers(personal: Personal) -> Memory:
-    """A memory of the layers that stay, on whose model a client reports."""
+    """A memory of the layers that stay, by their paths; on the model with these a client reports."""
 
-    def whole(params: Params, own: list[Any]) -> Params:
-        return merged(params, own, kept(personal, params))
+    def init(params: Params) -> dict[str, Any]:
+        return named(params, [path for path, flag in zip(paths_of(params), kept(personal, params)) if flag])
 
-    return Memory(init=lambda params: taken(params, kept(personal, params)), personal=whole, received=whole)
+    found = own_layers if isinstance(personal, str) and personal == "last" else None
+    return Memory(init, personal=with_named, received=with_named, of_head=found)

@@ -11,7 +11,7 @@ from fedjax_fair.local.remembering import Several, as_late, need_local_sgd
 from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.methods.base import around
 from fedjax_fair.methods.fedper import own_layers
-from fedjax_fair.methods.layers import Personal, check_personal, kept, merged, taken
+from fedjax_fair.methods.layers import Personal, check_personal, merged, named, paths_of, taken, with_named
 from fedjax_fair.types import Aggregator, Batch, Client, Key, LossFn, Method, Params
 
 
@@ -49,15 +49,15 @@ def fedrep(
         longer = _times(sgd, head_times)
 
         def work(loss: LossFn, params: Params, client: Client, key: Key, round: Array) -> tuple:
-            flags = kept(personal, params)
+            flags = [path in client.memory for path in paths_of(params)]
             body = [not flag for flag in flags]
             again = jax.random.fold_in(key, 3)  # other batches than the head's
             first, second = (as_late(one, sgd, client, key) for one in (longer, sgd))
-            begun = merged(params, client.memory, flags)
-            own = taken(first(_holding(loss, begun, body), begun, client, key, round)[0], flags)
-            begun = merged(params, own, flags)
+            begun = with_named(params, client.memory)
+            own = named(first(_holding(loss, begun, body), begun, client, key, round)[0], client.memory)
+            begun = with_named(params, own)
             trained, trace = second(_holding(loss, begun, flags), begun, client, again, round)
-            return merged(trained, taken(params, flags), flags), trace, own
+            return with_named(trained, named(params, own)), trace, own
 
         return Several(trainer, work)
 

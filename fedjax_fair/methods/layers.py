@@ -1,7 +1,7 @@
 """Which of a model's parameters stay at the client, and a model put together of both kinds."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from fedjax_fair.types import Params
 
 Personal = str | Callable[[str], bool]
-"""``"last"``, a regular expression that is looked for in a parameter's path such as ``Dense_1/kernel``, or
-``path -> bool``."""
+"""``"last"``, in whose place ``simulation`` puts a function for the parameters that make the outputs; a regular
+expression that is looked for in a parameter's path such as ``Dense_1/kernel``, or ``path -> bool``."""
 
 
 def check_personal(personal: Any, name: str = "personal") -> None:
@@ -71,6 +71,18 @@ def kept(personal: Personal, params: Params) -> list[bool]:
             f"personal must leave a parameter of {paths} to be shared, got {personal!r}, which takes all"
         )
     return flags
+
+
+def named(params: Params, paths: Iterable[str]) -> dict[str, Any]:
+    """The leaves of these paths, each by its path."""
+    asked = set(paths)
+    return {path: leaf for path, leaf in zip(paths_of(params), jax.tree.leaves(params)) if path in asked}
+
+
+def with_named(params: Params, own: dict[str, Any]) -> Params:
+    """The model with the leaves of ``own`` in their places."""
+    leaves, structure = jax.tree.flatten(params)
+    return jax.tree.unflatten(structure, [own.get(path, leaf) for path, leaf in zip(paths_of(params), leaves)])
 
 
 def taken(params: Params, flags: list[bool]) -> list[Any]:

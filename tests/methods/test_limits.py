@@ -120,7 +120,7 @@ def test_apfl_mixes_where_it_is_scored(data):
 def test_nothing_personal(play, data, fedavg, make):
     """FedPer is FedAvg. FedRep is, with the batches of its second training."""
     state, _ = play(f"none of {make(lambda path: False)}", make(lambda path: False))
-    assert state.memory == []
+    assert state.memory == {}
     if make is ff.fedper:
         close(state.params, fedavg, **CLOSE)
 
@@ -131,7 +131,7 @@ def test_layers_that_stay(play, name):
     first = toy.linear_init(jax.random.split(toy.KEY, 4)[0], jnp.zeros((1, toy.DIM)))
     assert_allclose(state.params["b"], first["b"], atol=0)  # of the server's nothing moves
     assert (np.asarray(state.params["w"]) != np.asarray(first["w"])).all()
-    [own] = state.memory
+    own = state.memory["b"]
     moved = (np.asarray(own) != np.asarray(first["b"])[None]).any(1)
     assert np.flatnonzero(moved).tolist() == sorted(set(ids.ravel().tolist()))
 
@@ -147,7 +147,7 @@ def test_fedrep_trains_the_head_first_and_then_the_base(data):
         for _ in range(3):
             mine["b"] = mine["b"] - 0.1 * jax.grad(toy.mean_loss)(mine, *toy.examples(data, k))["b"]
         total = total - 0.1 * jax.grad(toy.mean_loss)(mine, *toy.examples(data, k))["w"] * data.sizes[k]
-        assert_allclose(after.memory[0][k], mine["b"], **CLOSE)
+        assert_allclose(after.memory["b"][k], mine["b"], **CLOSE)
     assert_allclose(after.params["w"], state.params["w"] + total / data.sizes.sum(), **CLOSE)
 
 
@@ -181,7 +181,7 @@ def test_apfl_and_fedper_by_hand(data):
     close(state.memory, jax.tree.map(lambda *each: jnp.stack(each), *own), **CLOSE)
     state, _ = toy.play(toy.simulation(data, ff.fedper("^b$"), trainer=trainer), rounds=2)
     close(state.params["w"], shared["w"], **CLOSE)
-    close(state.memory[0], jnp.stack(heads), **CLOSE)
+    close(state.memory["b"], jnp.stack(heads), **CLOSE)
 
 
 def test_fednova_with_equal_steps_is_fedavg(play, fedavg):
@@ -221,7 +221,7 @@ def test_losses_that_a_rule_reads_are_of_the_layers_that_stay(data):
     for _ in range(3):
         before, (state, info) = state, step(state, data)
     for k, reported in zip(info.ids.tolist(), info.loss):
-        mine = before.params | {"b": before.memory[0][k]}
+        mine = before.params | {"b": before.memory["b"][k]}
         assert_allclose(reported, toy.mean_loss(mine, *toy.examples(data, k)), rtol=1e-5)
 
 
@@ -363,7 +363,7 @@ def test_fedreps_two_trainings_are_late_together(data):
     hearing = rule._replace(aggregator=keeping_steps(rule.aggregator))
     sim = toy.simulation(data, hearing, trainer=DRAWS._replace(limit=limit))
     before, (after, _) = sim.init(toy.KEY), toy.play(sim, rounds=1)
-    head = np.abs(np.asarray(after.memory[0]) - np.asarray(before.memory[0])).max(1)
+    head = np.abs(np.asarray(after.memory["b"]) - np.asarray(before.memory["b"])).max(1)
     steps = np.asarray(after.aggregator[1])
     assert {*steps.tolist()} == {0, 3}
     assert (head > 0).tolist() == (steps > 0).tolist()

@@ -1,9 +1,15 @@
 """The methods of clients that remember by their names, as the command line calls them."""
 
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+from flax import nnx
 
 import fedjax_fair as ff
+from fedjax_fair.methods.layers import paths_of
 from fedjax_fair.registry import make_rule
 
 
@@ -30,10 +36,87 @@ def test_a_rule_inside_goes_by_its_name():
 )
 def test_which_layers_stay(personal, stay):
     model = {f"Dense_{i}": {name: f"Dense_{i}/{name}" for name in ("bias", "kernel")} for i in (1, 9, 10)}
-    assert ff.fedper(personal).memory.init(model) == stay
+    assert ff.fedper(personal).memory.init(model) == {path: path for path in stay}
+
+
+class Image(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        x = nn.relu(nn.GroupNorm(2)(nn.Conv(4, (3, 3))(x)))
+        return nn.Dense(3)(x.mean((1, 2)))
+
+
+class Text(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        x = nn.RNN(nn.GRUCell(5))(nn.Embed(9, 4)(x))
+        return nn.Dense(3)(nn.LayerNorm()(x)[:, -1])
+
+
+class Tied(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        embed = nn.Embed(9, 4)
+        return embed.attend(nn.Dense(4)(embed(x)).mean(1))
+
+
+class Named(nnx.Module):
+    def __init__(self, rngs):
+        self.head, self.hidden = nnx.Linear(5, 3, rngs=rngs), nnx.Linear(4, 5, rngs=rngs)
+
+    def __call__(self, x):
+        return self.head(nnx.relu(self.hidden(x)))
+
+
+FLAT = (
+    lambda key, x: {"w1": jnp.ones((4, 5)), "b1": jnp.ones((1, 5)), "w2": jnp.ones((5, 3)), "b2": jnp.ones(3)},
+    lambda p, x: jax.lax.cond(x.sum() > 0, jnp.tanh, jnp.sin, x @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"][None],
+)
+IMAGES, TOKENS, VECTORS = (
+    np.ones((9, 16, 16, 3), np.float32),
+    np.ones((9, 6), np.int32),
+    np.ones((9, 4), np.float32),
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "stay"),
+    [
+        (ff.models.cnn(3), IMAGES, ["Dense_1/bias", "Dense_1/kernel"]),
+        (ff.models.mlp((5, 5), 3), VECTORS, ["Dense_2/bias", "Dense_2/kernel"]),
+        (Image(), IMAGES, ["Dense_0/bias", "Dense_0/kernel"]),
+        (Text(), TOKENS, ["Dense_0/bias", "Dense_0/kernel"]),
+        (Tied(), TOKENS, ["Embed_0/embedding"]),
+        (Named, VECTORS, ["head/bias", "head/kernel"]),
+        (FLAT, VECTORS, ["b2", "w2"]),
+        (ff.models.logistic_regression(3), VECTORS, ["Dense_0/bias"]),
+    ],
+    ids=["cnn", "mlp", "GroupNorm", "GRU", "tied", "nnx", "flat", "regression"],
+)
+def test_the_last_layer_is_the_one_that_makes_the_outputs(model, x, stay):
+    """Though ``PatchConv_1``, ``GroupNorm_0``, ``LayerNorm_0`` and ``hidden`` come later by name."""
+    data = ff.FederatedData.from_arrays(x, np.arange(9) % 3, client_id=np.arange(9) // 5, split=(0.5, 0, 0.5))
+    settings = {"trainer": ff.local_sgd(optax.sgd(0.1), batch_size=2)}
+    for rule in (ff.fedper(), ff.fedrep(aggregator=ff.qfedavg(1.0, lipschitz=10.0))):
+        state = jax.eval_shape(ff.simulation(model, data, aggregator=rule, **settings).init, jax.random.key(0))
+        assert [*state.memory] == stay
+    frozen = ff.simulation(model, data, aggregator=ff.fedavg(), freeze="last", deploy=without, **settings)
+    seen.clear()
+    jax.eval_shape(frozen.evaluate, jax.eval_shape(frozen.init, jax.random.key(0)).params, data)
+    jax.eval_shape(frozen.deploy, jax.eval_shape(frozen.init, jax.random.key(0)))
+    assert [path for path in paths_of(state.params) if path not in seen[-1]] == stay
+
+
+seen: list[list[str]] = []
+
+
+def without(state):
+    """Notes what is trained."""
+    seen.append(paths_of(state.params))
+    return state.params
 
 
 def test_of_one_layer_the_biases_stay():
     one = {"Dense_0": {"kernel": np.ones((3, 2)), "bias": np.ones(2)}}
-    assert [leaf.shape for leaf in ff.fedper().memory.init(one)] == [(2,)]
-    assert [leaf.shape for leaf in ff.fedper().memory.init({"kernel": np.ones((3, 2))})] == [(3, 2)]
+    assert [*ff.fedper().memory.init(one)] == ["Dense_0/bias"]
+    assert [*ff.fedper().memory.init({"kernel": np.ones((3, 2))})] == ["kernel"]
