@@ -1,5 +1,6 @@
 """Over the rounds: accuracy, fairness, regret."""
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from fedjax_fair import metrics
 from fedjax_fair.checks import check_choice
+from fedjax_fair.engine.history import History
 from fedjax_fair.metrics.kind import Metric, check_values
 from fedjax_fair.plot.given import check_accuracy, course_of, histories_of, kind_of
 from fedjax_fair.plot.style import (
@@ -29,16 +31,55 @@ if TYPE_CHECKING:
 
 @paper()
 def over_rounds(
-    curves: Curves, ylabel: str = "Accuracy (%)", band: str = "range", ax: "Axes | None" = None
+    curves: Curves | Mapping[str, Any],
+    ylabel: str | None = None,
+    band: str = "range",
+    ax: "Axes | None" = None,
+    *,
+    measure: str = "accuracy",
 ) -> "Axes":
     """Draw ``{name: (rounds [T], values [T] or [seeds, T])}``: the mean over seeds, and a band around it.
 
+    Of histories, ``{name: history}`` or ``{name: [one per seed]}``, it draws a measure of
+    :func:`fedjax_fair.metrics.summary`, such as "gini"; a line ends where a run has failed.
+
     ``band`` is "range", from the smallest seed to the largest, "std", one standard deviation
-    either side, or "none". ``ylabel`` must name the unit.
+    either side, or "none". ``ylabel`` must name the unit; by default it names the measure.
+
+    Raises:
+      ValueError: an unknown measure or band, or histories beside arrays.
     """
-    drawn = draw_rounds(curves, ylabel, band, ax)
+    given = named(curves)
+    histories = {name: histories_of(pair) for name, pair in given.items()}
+    if not any(histories.values()):
+        drawn = draw_rounds(given, ylabel or "Accuracy (%)", band, ax)
+    elif not all(histories.values()):
+        missing = next(name for name, listed in histories.items() if not listed)
+        raise ValueError(f"curves must all be histories, or all pairs (rounds, values), unlike {missing!r}")
+    else:
+        kind = kind_of(curves, None)
+        drawn = draw_rounds(measured(histories, measure, kind), ylabel or _called(measure, kind), band, ax)
     legend_above(drawn, grow=ax is None)
     return drawn
+
+
+def measured(histories: Mapping[str, list[History]], measure: str, kind: Metric) -> dict[str, Any]:
+    """``{label: (rounds [T], a measure of the clients' results [seeds, T])}``."""
+    found = {}
+    for name, listed in histories.items():
+        label, rounds, acc, counts = course_of(name, listed)
+        check_values(f"{name!r}", acc, kind)
+        values = metrics.summary(acc, metric=kind, where=counts)
+        found[label] = rounds, np.asarray(values[check_choice("measure", measure, values)])
+    return found
+
+
+def _called(measure: str, kind: Metric) -> str:
+    """The measure, and its unit, as an axis names it."""
+    own = {"accuracy": f"Mean {kind.label}", "variance": f"Variance over clients{kind.squared}"}
+    part, share = re.fullmatch(r"(\D+)(\d*)", measure).groups()  # type: ignore[union-attr]
+    words = part.replace("_", " ").capitalize()
+    return own.get(measure, f"{words} {share} %: {kind.label}" if share else words)
 
 
 def draw_rounds(curves: Mapping[str, Any], ylabel: str, band: str, ax: "Axes | None") -> "Axes":

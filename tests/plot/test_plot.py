@@ -248,8 +248,33 @@ def test_nothing_to_draw(draw, empty):
 
 
 @pytest.mark.parametrize(
+    ("measure", "label"),
+    [
+        ("accuracy", "Mean accuracy (%)"),
+        ("variance", "Variance over clients (%²)"),
+        ("gini", "Gini"),
+        ("worst10", "Worst 10 %: accuracy (%)"),
+    ],
+)
+def test_over_rounds_draws_a_measure_of_histories(ax, measure, label):
+    runs = [scored(0), scored(1)]
+    accuracy = np.stack([history.accuracy for history in runs])
+    plot.over_rounds({"two": runs, "one": runs[0]}, measure=measure, ax=ax)
+    two, one = ax.get_lines()
+    values = metrics.summary(accuracy)[measure]
+    np.testing.assert_allclose(two.get_ydata(), np.mean(values, 0), rtol=1e-5)
+    np.testing.assert_allclose(one.get_ydata(), values[0], rtol=1e-5)
+    assert ax.get_ylabel() == label
+
+
+@pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: plot.over_rounds({"a": scored(0)}, measure="ginny"), "did you mean 'gini'"),
+        (
+            lambda: plot.over_rounds({"a": scored(0), "b": ([1], [1])}),
+            "curves must all be histories, or all pairs .*, unlike 'b'",
+        ),
         (lambda: plot.lorenz({"a": np.ones((2, 2, 2))}), r"'a' must be accuracies \[N\] or \[seeds, N\]"),
         (lambda: plot.lorenz({"a": [50.0, 60]}), r"'a' must hold accuracies in \[0, 1\], not percent"),
         (lambda: plot.client_histogram({"a": [np.nan]}), "'a' must hold at least one client"),
