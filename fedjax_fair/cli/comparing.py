@@ -197,7 +197,8 @@ def arguments_of(contest: Contest) -> dict[str, Any]:
 def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None:
     """Play all rules, write what they leave, print the table."""
     experiment: Any = contest.ground.experiment
-    notes = notes_of(contest.ground, contest.cohort)
+    drawn = callable(contest.federation) and experiment.replicates > 1
+    notes = notes_of(contest.ground, contest.cohort, " in the first replicate" * drawn)
     for remark in contest.remarks:
         notes.print(remark)
     sharing = {"workers": experiment.workers, "scheduler": experiment.scheduler}

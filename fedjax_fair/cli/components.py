@@ -11,7 +11,7 @@ from fedjax_fair import registry
 from fedjax_fair.checks import check_choice, check_range, lookup
 from fedjax_fair.cli.experiment import SETTLED, Experiment, settings_for
 from fedjax_fair.cli.judging import outputs_of
-from fedjax_fair.cli.rule_syntax import Entry, named, parse
+from fedjax_fair.cli.rule_syntax import Entry, check_flagged, named, parse
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.sources.published import PUBLISHED
 from fedjax_fair.data.sources.tfds import IMAGES
@@ -25,7 +25,7 @@ DATASETS = ("synthetic", *IMAGES, "fashion_mnist_3", *PUBLISHED)
 
 def build_objective(experiment: Experiment) -> Objective:
     """The local objective that the experiment names."""
-    name = check_choice("objective", experiment.objective, ("erm", *registry.OBJECTIVES))
+    name = check_flagged("objective", experiment.objective, ("erm", *registry.OBJECTIVES))
     if name == "erm":
         return erm
     return registry.make(registry.OBJECTIVES[name], **_complete(experiment, name, registry.OBJECTIVES))

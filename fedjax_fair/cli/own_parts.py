@@ -13,7 +13,7 @@ from fedjax_fair import registry
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.cli.experiment import Experiment
 from fedjax_fair.cli.judging import is_regression, outputs_of
-from fedjax_fair.cli.rule_syntax import own_name
+from fedjax_fair.cli.rule_syntax import check_flagged, own_name
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.sources.columns import SUFFIXES, is_table
 from fedjax_fair.data.sources.examples import Examples, check_file, deal, large_enough
@@ -148,7 +148,7 @@ def check_model(experiment: Experiment) -> None:
     """Raise ValueError unless the model's name is one that there is."""
     named = own_name(experiment.model, "model")
     if named is None:
-        check_choice("model", experiment.model, ("auto", *registry.MODELS))
+        check_flagged("model", experiment.model, ("auto", *registry.MODELS))
     else:
         own_factory(named[0], "model")
 

@@ -152,3 +152,12 @@ def parse_axis(text: str, rule: str, others: Collection[str]) -> tuple[str, list
     if doubles:
         raise ValueError(f"grid gives {setting} the value {doubles[0]} twice, in {text!r}")
     return check_choice("setting in grid", setting, known), values
+
+
+def check_flagged(setting: str, value: str, choices: Collection[str]) -> str:
+    """The value, or ValueError unless it is one of the choices, whose settings have flags of their own."""
+    name, _, given = value.partition(":")
+    if given and name in choices:
+        first = given.split(",")[0].partition("=")[0]
+        raise ValueError(f"{setting} {name} takes its settings by flags, --{name}.{first}, got {value!r}")
+    return check_choice(setting, value, choices)

@@ -101,13 +101,13 @@ def listed(words: Sequence[str], most: int = 20) -> str:
     return f"{len(words)}: {', '.join([*words[:most], *['...'] * (len(words) > most)])}"
 
 
-def notes_of(ground: Ground, cohort: int | str) -> Console:
-    """Where remarks go; the first says what is trained on."""
+def notes_of(ground: Ground, cohort: int | str, whose: str = "") -> Console:
+    """Where remarks go; the first says what is trained on, and ``whose`` examples it counts."""
     experiment, data = ground.experiment, ground.data
     notes = Console(stderr=True, highlight=False, soft_wrap=True, quiet=experiment.quiet or jax.process_index() > 0)
     notes.print(
         f"{source_of(experiment)}: {data.n_clients} clients, {cohort} a round, {int(data.sizes.sum())} "
-        f"training examples, {ground.model_name}, {getattr(ground.loss, '__name__', 'a loss of your own')}"
+        f"training examples{whose}, {ground.model_name}, {getattr(ground.loss, '__name__', 'a loss of your own')}"
     )
     if data.names is not None and data.names.features:
         notes.print(f"features, {listed(data.names.features)}")

@@ -85,6 +85,14 @@ WRONG = {
     "official test of synthetic": (["--test", "official"], "--test official needs a public test set"),
     "aaggff_s with a cohort": (["--algorithms", "aaggff_s"], "needs all 30 clients.*use aaggff_d"),
     "convolution on vectors": (["--model", "cnn"], "cnn needs images"),
+    "settings of a model": (
+        ["--model", "mlp:features=50"],
+        "model mlp takes its settings by flags, --mlp.feat",
+    ),
+    "settings of an objective": (
+        ["--objective", "proximal:mu=1"],
+        "objective proximal takes its settings by flags, --proximal.mu, got 'proximal:mu=1'",
+    ),
     "unknown fault": (["--liars", ".1", "--fault", "inflate"], "fault must be one of .*mean 'inflate_loss'"),
     "unknown setting of a fault": (
         ["--liars", ".1", "--fault", "inflate_loss:by=3"],
