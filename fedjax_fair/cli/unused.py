@@ -60,7 +60,8 @@ def _unheard(experiment: Experiment, entries: list[Entry]) -> list[tuple[str, st
     if not OF_LOSSES.intersection(named.values()):
         return []
     selectors = {entry.selector or parse(experiment.selector, "selector")[0] for entry in entries}
-    if not selectors <= DEAF or any(_hears(rule_of(experiment, entry)) for entry in entries):
+    own = any(":" in entry.rule for entry in entries)  # what it reads is known of its own federation and model
+    if own or not selectors <= DEAF or any(_hears(rule_of(experiment, entry)) for entry in entries):
         return []
     rules = " and ".join(dict.fromkeys(entry.rule for entry in entries))
     verb = "reads" if len({entry.rule for entry in entries}) == 1 else "read"

@@ -19,7 +19,7 @@ def in_flags(sentence: str) -> str:
     "empty it (--missing fills gaps), unlike ff.drfa(sampling='selector'), got --out='a'"
     """
     flags = {field.name: field.name.replace("_", "-") for field in dataclasses.fields(Experiment)}
-    flags["padding"] = "cnn.padding"
+    flags |= {"padding": "cnn.padding"} if sentence.startswith("cnn ") else {}
 
     def as_flag(found: re.Match[str]) -> str:
         name, *values = found.groups()

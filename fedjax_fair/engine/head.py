@@ -1,5 +1,6 @@
 """Which of a model's parameters make its outputs: what "last" stands for."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from fedjax_fair.types import Memory, Method, Params
 
 Origin = frozenset[int] | None
 """Of a value in a program: the parameters that it is made of, by their places; None where the inputs are in it."""
+MIXING = {"dot_general", "conv_general_dilated", "gather"}
+"""Operations with a parameter that end the way back: what is before them makes features, not outputs."""
 
 
 def with_head(method: Method, net: Model, params: Params, x: Any) -> Method:
@@ -25,15 +28,22 @@ def with_head(method: Method, net: Model, params: Params, x: Any) -> Method:
 
 
 def head_or(asked: Any, net: Model, params: Params, x: Any) -> Any:
-    """In the place of "last" a function of paths; "last" itself where names decide: no matrix, or one layer."""
+    """In the place of "last", also in a list, a pattern of paths; of a model that is all head its vectors."""
+    if isinstance(asked, list | tuple):
+        return [head_or(each, net, params, x) for each in asked]
     if not (isinstance(asked, str) and asked == "last"):
         return asked
-    head, paths = head_of(net, params, x), paths_of(params)
-    return {paths[place] for place in head}.__contains__ if 0 < len(head) < len(paths) else asked
+    head, leaves, paths = head_of(net, params, x), jax.tree.leaves(params), paths_of(params)
+    if len(head) == len(leaves):
+        head = [place for place in head if leaves[place].ndim <= 1]
+    return f"^({'|'.join(re.escape(paths[place]) for place in head)})$" if head else asked
 
 
 def head_of(net: Model, params: Params, x: Any) -> list[int]:
-    """Places of the leaves that an evaluation meets last: from the last matrix on, which is the head's.
+    """Places of the leaves that an evaluation meets last on every way to its outputs.
+
+    On each way back from the outputs these are the parameters up to, and with, the first that mixes features: that
+    of a product, a convolution or a table. Of parallel heads it is all.
 
     Args:
       net: the model.
@@ -41,20 +51,19 @@ def head_of(net: Model, params: Params, x: Any) -> list[int]:
       x: inputs, or their shapes.
 
     Returns:
-      Places among the leaves, ascending; none of a model without matrices.
+      Places among the leaves, ascending.
     """
     program = jax.make_jaxpr(lambda params, x: net.apply(params, x, None))(params, x).jaxpr
-    leaves = jax.tree.leaves(params)
-    origins: list[Origin] = [frozenset([place]) for place in range(len(leaves))]
-    met: list[frozenset[int]] = []
-    _follow(program, origins + [None] * (len(program.invars) - len(leaves)), met)
-    when = {place: at for at, places in enumerate(met) for place in places}
-    last = max((at for place, at in when.items() if leaves[place].ndim > 1), default=len(met))
-    return sorted(place for place, at in when.items() if at >= last)
+    count = len(jax.tree.leaves(params))
+    origins: list[Origin] = [frozenset([place]) for place in range(count)]
+    head = set[int]()
+    _back(program, origins + [None] * (len(program.invars) - count), [True] * len(program.outvars), head)
+    return sorted(head)
 
 
-def _follow(program: Jaxpr, origins: Sequence[Origin], met: list[frozenset[int]]) -> list[Origin]:
-    """The outputs' origins; appended to ``met`` is, in the program's order, which parameters meet an input."""
+def _back(program: Jaxpr, origins: Sequence[Origin], asked: Sequence[bool], head: set[int]) -> list[bool]:
+    """Go back from the outputs that are ``asked`` for and add to ``head`` what is met; of each input whether the
+    way goes on to it."""
     known: dict[Any, Origin] = dict(zip(program.invars, origins))
 
     def of(atom: Any) -> Origin:
@@ -63,13 +72,38 @@ def _follow(program: Jaxpr, origins: Sequence[Origin], met: list[frozenset[int]]
     for step in program.eqns:
         given = [of(atom) for atom in step.invars]
         pure = frozenset[int]().union(*(origin for origin in given if origin is not None))
-        made: list[Origin] = [pure] * len(step.outvars)
-        if None in given:
-            inner = [part.jaxpr for part in programs(step) if len(part.jaxpr.invars) == len(given)]
-            if inner:  # a function, or a loop, whose turns are alike
-                _follow(inner[0], given, met)
-            elif pure:
-                met.append(pure)
-            made = [None] * len(step.outvars)
-        known.update(zip(step.outvars, made))
-    return [of(atom) for atom in program.outvars]
+        known.update(dict.fromkeys(step.outvars, None if None in given else pure))
+
+    way = {atom for atom, wanted in zip(program.outvars, asked) if wanted and not isinstance(atom, Literal)}
+    for atom in way:
+        head.update(of(atom) or ())
+    for step in reversed(program.eqns):
+        if way.isdisjoint(step.outvars) or of(step.outvars[0]) is not None:
+            continue
+        given = [of(atom) for atom in step.invars]
+        met = {place for origin in given if origin is not None for place in origin}
+        inner = _inside(step)
+        if inner:
+            loop = step.primitive.name in ("scan", "while")  # what one turn makes, the next may hand on
+            wanted = [loop or atom in way for atom in step.outvars]
+            goes_on = [_back(part, given[-len(part.invars) :], wanted, head) for part in inner]
+            on = [False] * (len(given) - len(goes_on[0])) + [any(flags) for flags in zip(*goes_on)]
+        else:
+            head |= met
+            on = [not (met and step.primitive.name in MIXING)] * len(given)
+        way |= {
+            atom
+            for atom, origin, flag in zip(step.invars, given, on)
+            if flag and origin is None and not isinstance(atom, Literal)
+        }
+    return [atom in way for atom in program.invars]
+
+
+def _inside(step: Any) -> list[Jaxpr]:
+    """The programs that an operation calls with its last inputs: a function, a loop's body, all branches."""
+    parts = [part.jaxpr for part in programs(step)]
+    if step.primitive.name == "while":
+        return [step.params["body_jaxpr"].jaxpr]
+    if step.primitive.name == "cond":
+        return parts
+    return [part for part in parts if len(part.invars) == len(step.invars)][:1]

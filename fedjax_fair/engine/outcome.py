@@ -61,14 +61,16 @@ def of_clients(history: History, clients: Any = None) -> History:
     if clients is None:
         return history
     mine, others = np.flatnonzero(clients), np.flatnonzero(~np.asarray(clients))
-    number = np.argsort(np.concatenate([mine, others])).astype(history.ids.dtype)
+    number = np.argsort(np.concatenate([mine, others, np.arange(len(clients), history.ids.max(initial=0) + 1)]))
     scores = {split: jax.tree.map(lambda values: values[:, clients], of) for split, of in history.scores.items()}
     examples = {split: judged(history, split)[:, clients].astype(np.int32) for split in scores}
     names = history.names or Names()
     called = tuple(map(str, mine)) if names.clients is None else tuple(names.clients[k] for k in mine)
     groups = None if names.groups is None else tuple(names.groups[k] for k in mine)
     names = names._replace(clients=called, groups=groups)
-    return history._replace(scores=scores, examples=examples, names=names, ids=number[history.ids.astype(int)])
+    return history._replace(
+        scores=scores, examples=examples, names=names, ids=number[history.ids.astype(int)].astype(history.ids.dtype)
+    )
 
 
 def identical(runs: Mapping[str, list[History]], split: str | None = None) -> list[list[str]]:

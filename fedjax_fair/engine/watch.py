@@ -7,7 +7,6 @@ import numpy as np
 
 from fedjax_fair.checks import warn
 from fedjax_fair.engine.history import History
-from fedjax_fair.robustness.availability import always
 from fedjax_fair.types import Params, Simulation
 
 OFTEN = 3
@@ -61,23 +60,7 @@ def unused(sim: Simulation, history: History, stayed: bool) -> list[str]:
         f"in {silent} of {rounds} rounds the rule gave every client a coefficient of 0: unless it is meant to, see "
         "whether its numbers overflow (ff.check_rule)"
     ]
-    return said * (silent >= min(OFTEN, rounds)) + _never(sim, history) + _empty(sim, history)
-
-
-def _empty(sim: Simulation, history: History) -> list[str]:
-    """A sentence where a selector of the user's own left slots empty though everybody was there."""
-    given = sim.arguments or {}
-    selector, rule = given.get("selector"), given.get("aggregator")
-    ours = selector is None or str(getattr(selector.select, "__module__", "")).startswith("fedjax_fair.")
-    if ours or given["available"] is not always or getattr(rule, "selector", None) is not None:
-        return []
-    empty = int(np.maximum(history.ids.shape[1] - np.asarray(history.downloads), 0).sum())
-    if not empty:
-        return []
-    return [
-        f"the selector left {empty} of {history.ids.size} slots empty, by -1, an id that nobody has or a client's "
-        f"second slot: a cohort's ids are different ones from 0 to {given['data'].n_clients - 1}"
-    ]
+    return said * (silent >= min(OFTEN, rounds)) + _never(sim, history)
 
 
 def _never(sim: Simulation, history: History) -> list[str]:

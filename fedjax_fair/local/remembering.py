@@ -113,8 +113,11 @@ def as_late(own: LocalSGD, sgd: LocalSGD, client: Client, key: Key) -> LocalSGD:
 
     def in_proportion(_: Key, *of: Array) -> Array:
         made = jnp.minimum(limit(drawn, *of), due)
-        part = made.astype(jnp.float32) * more / jnp.maximum(due, 1)  # of whole numbers it leaves their range
-        return made * times + jnp.floor(part).astype(made.dtype)
+        large = made.astype(jnp.float32) * more > 2**30  # near the end of whole numbers: to a step, then
+        rough = jnp.where(
+            made == due, more, (made.astype(jnp.float32) / jnp.maximum(due, 1) * more).astype(made.dtype)
+        )
+        return made * times + jnp.where(large, rough, made * more // jnp.maximum(due, 1))
 
     return own._replace(limit=in_proportion)
 

@@ -22,8 +22,8 @@ def fedper(personal: Personal = "last", aggregator: Aggregator | Method | None =
     Optimises: sum_k n_k F_k / n over the shared layers and everybody's own.
 
     Args:
-      personal: the layers that stay: "last", the matrix that makes the model's outputs and what comes after it, of
-        a model of one layer its biases; a regular expression that is looked for in a parameter's path, such as
+      personal: the layers that stay: "last", on every way to the model's outputs the last matrix and what comes
+        after it, of a model of one layer its biases; a regular expression that is looked for in a parameter's path, such as
         "Dense_1/"; or a function of it.
       aggregator: the server's rule for the shared layers; by default ``fedavg()``.
 

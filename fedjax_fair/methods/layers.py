@@ -62,13 +62,14 @@ def kept(personal: Personal, params: Params) -> list[bool]:
     """Which leaves of a model stay at the client, of whom something is shared.
 
     Raises:
-      ValueError: a pattern that no path matches, or one that all do.
+      ValueError: a pattern that no path matches, or one that all do; two parameters of one path.
     """
-    flags = chosen(personal, params)
+    flags, paths = chosen(personal, params), paths_of(params)
+    if doubles := [path for path in paths if paths.count(path) > 1]:
+        raise ValueError(f"personal needs parameters with paths of their own, got two called {doubles[0]!r}")
     if all(flags) and personal != "last":
-        paths = ", ".join(paths_of(params))
         raise ValueError(
-            f"personal must leave a parameter of {paths} to be shared, got {personal!r}, which takes all"
+            f"personal must leave a parameter of {', '.join(paths)} to be shared, got {personal!r}, which takes all"
         )
     return flags
 

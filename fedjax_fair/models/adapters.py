@@ -66,13 +66,14 @@ def from_pair(init: Callable, apply: Callable) -> Model:
                 "model must be the module itself where its __call__ says whether it trains, got its pair"
             )
         return Model(_as_arrays(init), lambda params, x, key: apply(params, x))
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     if names[1:2] == ["state"] and any(p.kind is p.VAR_POSITIONAL for p in arguments.values()):
         raise ValueError(
             "model's apply must be (params, x) or (params, x, key), got (params, state, ...): batch statistics and "
             "other states are not kept; transform the model without them"
         )
-    required = [p for p in arguments.values() if p.default is p.empty and p.kind not in optional]
+    required = [
+        p for p in arguments.values() if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.KEYWORD_ONLY)
+    ]
     by_name, in_place = "key" in arguments, len(required) >= 3
     for place, name in enumerate(names[1:], 1):
         key = by_name and name == "key" and (place == 2 or arguments[name].kind is inspect.Parameter.KEYWORD_ONLY)

@@ -64,7 +64,7 @@ def _products(x: Array, kernel: Array, strides: Any, gaps: Any, groups: int) -> 
     if not all(sizes) or not x.size or not kernel.size:
         return jnp.zeros((x.shape[0], *sizes, features), x.dtype)
 
-    apart = groups == max(gaps) == 1 < math.prod(window) and tuple(window) == tuple(strides)
+    apart = groups == max(gaps, default=1) == 1 < math.prod(window) and tuple(window) == tuple(strides)
     if apart:  # as a ViT's patches are: no slice a pixel
         ends = [size * side for size, side in zip(sizes, window)]
         cut = lax.slice(x, (0,) * x.ndim, (x.shape[0], *ends, channels))

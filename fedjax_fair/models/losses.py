@@ -168,7 +168,7 @@ def binary_accuracy(logits: Array, y: Array) -> Array:
 
 def _check_classes(name: str, logits: Array, y: Array) -> None:
     """ValueError unless there are logits for every label."""
-    if logits.ndim < 2 or logits.shape[:-1] != y.shape:
+    if logits.ndim < 1 or logits.shape[:-1] != y.shape:
         raise ValueError(
             f"{name} needs logits [B, C] and labels [B], or [B, T, C] and [B, T], got outputs {list(logits.shape)} "
             f"and labels {list(y.shape)}"

@@ -1,6 +1,6 @@
 """The stock models' flax modules."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -46,7 +46,7 @@ class PatchConv(nn.Module):
         """x [B, H, W, C] -> [B, H', W', features]."""
         if self.padding not in ("SAME", "VALID"):
             raise ValueError(f"padding must be 'SAME' or 'VALID', got {self.padding!r}")
-        if not isinstance(self.kernel, Sequence) or len(self.kernel) != 2:
+        if not isinstance(self.kernel, Sized) or len(self.kernel) != 2:
             raise ValueError(f"kernel must be two numbers, its rows and columns, got {self.kernel!r}")
         rows, columns = self.kernel
         shape = (rows, columns, x.shape[-1], self.features)

@@ -3,7 +3,7 @@
 None has batch normalisation: its running statistics have no meaning when clients' weights are averaged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from functools import partial
 from typing import Any, Literal
 
@@ -35,7 +35,7 @@ def mlp(features: Sequence[int] = (200, 200), classes: int = 10) -> Model:
         reading of FedMABA's on Fashion-MNIST.
       classes: number of logits.
     """
-    if not isinstance(features, Sequence) or isinstance(features, str):
+    if not isinstance(features, Sized) or isinstance(features, str):
         raise ValueError(f"features must be the widths of the hidden layers, such as (200, 200), got {features!r}")
     widths = tuple(check_count(f"features[{i}]", width) for i, width in enumerate(features))
     return _stock(MLP(widths, check_count("classes", classes)))
@@ -57,7 +57,7 @@ def cnn(
     """
     if padding not in ("SAME", "VALID"):
         raise ValueError(f"padding must be 'SAME' or 'VALID', got {padding!r}")
-    if not isinstance(channels, Sequence) or len(channels) != 2:
+    if not isinstance(channels, Sized) or len(channels) != 2:
         raise ValueError(f"channels must be those of the two convolutions, such as (32, 64), got {channels!r}")
     first, second = (check_count(f"channels[{i}]", width) for i, width in enumerate(channels))
     return _stock(CNN((first, second), check_count("hidden", hidden), check_count("classes", classes), padding))

@@ -64,7 +64,7 @@ def lines(differences: Differences) -> list[str]:
 
 def power(differences: Mapping[str, Mapping[str, Compared]], metric: Metric) -> str:
     """Per measure the true difference that would be found in 80 % of repeats, of the rule whose differences vary
-    most, or that none would be: it is larger than any can be. Nothing where none is known."""
+    most, and of which rules none would be: it is larger than any can be. Nothing where none is known."""
     names = {"accuracy": metric.name, "worst10": "worst 10 %", "variance": "variance", "gini": "Gini"}
     width = metric.scale * (metric.range[1] - metric.range[0])
     most = {
@@ -75,11 +75,13 @@ def power(differences: Mapping[str, Mapping[str, Compared]], metric: Metric) -> 
     }
     found, none = [], []
     for measure, name in names.items():
-        known = [of[measure].difference.detectable for of in differences.values()]
-        least = max([d for d in known if np.isfinite(d)], default=0.0)
+        known = {rule: of[measure].difference.detectable for rule, of in differences.items()}
+        known = {rule: value for rule, value in known.items() if np.isfinite(value) and value > 0}
+        beyond = [rule for rule, value in known.items() if value > most[measure]]
+        least = max([value for rule, value in known.items() if rule not in beyond], default=0.0)
         digits, form = digits_of(measure, metric)
-        none += [name] * (least > most[measure])
-        found += [f"{least:.{digits}{form}} in {name}"] * (0 < least <= most[measure])
+        none += [name if len(beyond) == len(known) else f"{name} of {' and '.join(beyond)}"] * bool(beyond)
+        found += [f"{least:.{digits}{form}} in {name}"] * (least > 0)
     told = [f"true differences of {', '.join(found)}"] * bool(found)
     told += [f"no difference that is possible in {', '.join(none)}"] * bool(none)
     return f"With so many replicates, {', and '.join(told)} would be found in 80 % of repeats." if told else ""

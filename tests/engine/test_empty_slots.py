@@ -1,7 +1,5 @@
 """Slots that a selector leaves empty, or fills twice: other clients stand there, who do not count."""
 
-import warnings
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -65,8 +63,7 @@ def test_examples_off_the_device_are_the_cohorts_own_where_slots_are_empty():
     for store in ("device", "host"):
         held = ff.FederatedData.from_arrays(x, y, client_id=owner, store=store)
         sim = toy.simulation(held, ff.qfedavg(q=1.0, lipschitz=10.0), trainer=toy.DRAWS, selector=odd)
-        with pytest.warns(UserWarning, match="the selector left 13 of 24 slots empty, by -1"):
-            ended.append(ff.run(sim, 0, rounds=6, eval_every=6))
+        ended.append(ff.run(sim, 0, rounds=6, eval_every=6))
     (one, there), (other, here) = ended
     jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
     np.testing.assert_array_equal(there.received_loss, here.received_loss)
@@ -80,20 +77,6 @@ def test_a_client_that_nobody_selects_does_not_train(data):
     assert [info.active.tolist() for info in infos] == [[True, False, False]] * 2
     toy.close(alone.params, beside.params, rtol=1e-6, atol=1e-7)
     assert [int(info.downloads) for info in infos] == [1, 1]
-
-
-def test_a_run_tells_of_slots_that_the_selector_left_empty_and_not_of_those_who_were_absent(data):
-    def warned(selector, **settings):
-        sim = toy.simulation(data, selector=selector, trainer=toy.DRAWS, **settings)
-        with warnings.catch_warnings(record=True) as seen:
-            warnings.simplefilter("always")
-            ff.run(sim, 0, rounds=4, eval_every=4)
-        return [str(one.message) for one in seen if "slots empty" in str(one.message)]
-
-    assert len(warned(choosing(1, 1, 7))) == 1
-    assert not warned(choosing(1, 2, 3))
-    assert not warned(choosing(1, 2, 3), available=ff.availability.bernoulli(0.5))
-    assert not warned(ff.excluding([0], ff.uniform(3)))
 
 
 @pytest.mark.parametrize("name", registry.SELECTORS)

@@ -335,6 +335,12 @@ def test_a_limit_counts_beyond_two_to_the_31(data):
     for times, made in ((10, 149_990), (1, 14_999)):
         own = sgd._replace(epochs=5 * times, limit=None)
         assert as_late(own, sgd, client, toy.KEY).limit(toy.KEY, jnp.int32(0), jnp.int32(0)) == made
+    for due, steps in ((4111, 4087), (6901, 6487)):  # in float32 one less
+        client = client._replace(rows=jnp.arange(due), size=due)
+        sgd = ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=1, limit=lambda *_, due=due: jnp.int32(due))
+        own = ff.local_sgd(optax.sgd(0.1), steps=steps, batch_size=1)
+        assert as_late(own, sgd, client, toy.KEY).limit(toy.KEY, jnp.int32(0), jnp.int32(0)) == steps
+    sgd, client = sgd._replace(epochs=5, limit=lambda *_: jnp.int32(14_999)), client._replace(size=3000)
     two = sgd._replace(epochs=None, steps=2, limit=None)
     assert as_late(two, sgd, client, toy.KEY).limit(toy.KEY, jnp.int32(0), jnp.int32(0)) == 1
 

@@ -53,6 +53,17 @@ class Text(nn.Module):
         return nn.Dense(3)(nn.LayerNorm()(x)[:, -1])
 
 
+class Parallel(nn.Module):
+    """Two heads, and a layer that only a loss of its own would read."""
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.relu(nn.Dense(5, name="body")(x))
+        outputs = jnp.concatenate([nn.Dense(1, name="a")(h), nn.Dense(2, name="b")(h)], 1)
+        self.sow("intermediates", "aside", nn.Dense(7, name="unused")(h))
+        return outputs
+
+
 class Tied(nn.Module):
     @nn.compact
     def __call__(self, x):
@@ -68,9 +79,15 @@ class Named(nnx.Module):
         return self.head(nnx.relu(self.hidden(x)))
 
 
+STACKED = (
+    lambda key, x: {"in": jnp.ones((4, 3)), "W": jnp.ones((6, 3, 3)), "B": jnp.ones((6, 3))},
+    lambda p, x: jax.lax.scan(
+        lambda h, of: (jnp.tanh(h @ of[0] + of[1][None]), None), x @ p["in"], (p["W"], p["B"])
+    )[0],
+)
 FLAT = (
-    lambda key, x: {"w1": jnp.ones((4, 5)), "b1": jnp.ones((1, 5)), "w2": jnp.ones((5, 3)), "b2": jnp.ones(3)},
-    lambda p, x: jax.lax.cond(x.sum() > 0, jnp.tanh, jnp.sin, x @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"][None],
+    lambda key, x: {"w1": jnp.ones((4, 5)), "b1": jnp.ones((1, 5)), "w2": jnp.ones((5, 3)), "b2": jnp.ones((1, 3))},
+    lambda p, x: jax.lax.cond(x.sum() > 0, jnp.tanh, jnp.sin, x @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"],
 )
 IMAGES, TOKENS, VECTORS = (
     np.ones((9, 16, 16, 3), np.float32),
@@ -86,21 +103,24 @@ IMAGES, TOKENS, VECTORS = (
         (ff.models.mlp((5, 5), 3), VECTORS, ["Dense_2/bias", "Dense_2/kernel"]),
         (Image(), IMAGES, ["Dense_0/bias", "Dense_0/kernel"]),
         (Text(), TOKENS, ["Dense_0/bias", "Dense_0/kernel"]),
+        (Parallel(), VECTORS, ["a/bias", "a/kernel", "b/bias", "b/kernel"]),
+        (STACKED, VECTORS, ["B", "W"]),
         (Tied(), TOKENS, ["Embed_0/embedding"]),
         (Named, VECTORS, ["head/bias", "head/kernel"]),
         (FLAT, VECTORS, ["b2", "w2"]),
         (ff.models.logistic_regression(3), VECTORS, ["Dense_0/bias"]),
     ],
-    ids=["cnn", "mlp", "GroupNorm", "GRU", "tied", "nnx", "flat", "regression"],
+    ids=["cnn", "mlp", "GroupNorm", "GRU", "parallel", "stacked", "tied", "nnx", "flat", "regression"],
 )
-def test_the_last_layer_is_the_one_that_makes_the_outputs(model, x, stay):
+@pytest.mark.parametrize("freeze", ["last", ["last"]], ids=["last", "a list"])
+def test_the_last_layer_is_the_one_that_makes_the_outputs(model, x, stay, freeze):
     """Though ``PatchConv_1``, ``GroupNorm_0``, ``LayerNorm_0`` and ``hidden`` come later by name."""
     data = ff.FederatedData.from_arrays(x, np.arange(9) % 3, client_id=np.arange(9) // 5, split=(0.5, 0, 0.5))
     settings = {"trainer": ff.local_sgd(optax.sgd(0.1), batch_size=2)}
     for rule in (ff.fedper(), ff.fedrep(aggregator=ff.qfedavg(1.0, lipschitz=10.0))):
         state = jax.eval_shape(ff.simulation(model, data, aggregator=rule, **settings).init, jax.random.key(0))
         assert [*state.memory] == stay
-    frozen = ff.simulation(model, data, aggregator=ff.fedavg(), freeze="last", deploy=without, **settings)
+    frozen = ff.simulation(model, data, aggregator=ff.fedavg(), freeze=freeze, deploy=without, **settings)
     seen.clear()
     jax.eval_shape(frozen.evaluate, jax.eval_shape(frozen.init, jax.random.key(0)).params, data)
     jax.eval_shape(frozen.deploy, jax.eval_shape(frozen.init, jax.random.key(0)))

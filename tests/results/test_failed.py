@@ -89,6 +89,8 @@ def test_who_is_judged_by_keeps_the_number_and_the_rounds_that_are_theirs():
     mine = of_clients(whole, np.array([False, True, False, True])).client_table()
     assert [*mine["client"]] == ["1", "3"]
     assert [*mine["rounds"]] == [1, 3]
+    again = of_clients(of_clients(whole, np.array([False, True, True, True])), np.array([True, False, True]))
+    assert [*again.client_table()["client"]] == ["1", "3"]
 
 
 def test_row_19_identical_runs_are_named():

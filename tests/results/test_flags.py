@@ -213,6 +213,11 @@ def test_a_difference_that_cannot_be_is_not_said_to_be_found():
     runs = {"a": [history((m,) * 3) for m in (0.2, 0.5)], "b": [history((m,) * 3) for m in (0.1, 0.9)]}
     text = " ".join(repr(comparison(runs).differences()).split())
     assert "no difference that is possible in accuracy, worst 10 %" in text
+    runs["c"] = [history((m,) * 3) for m in (0.22, 0.53)]
+    text = " ".join(repr(comparison(runs).differences()).split())
+    assert re.search(
+        r"true differences of [\d.]+ in accuracy, .* no difference that is possible in accuracy of b,", text
+    )
 
 
 def test_the_power_is_given_for_every_measure():
