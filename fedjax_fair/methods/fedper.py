@@ -23,8 +23,8 @@ def fedper(personal: Personal = "last", aggregator: Aggregator | Method | None =
 
     Args:
       personal: the layers that stay: "last", on every way to the model's outputs the last matrix and what comes
-        after it, of a model of one layer its biases; a regular expression that is looked for in a parameter's path, such as
-        "Dense_1/"; or a function of it.
+        after it, of a model of one layer its biases; a regular expression that is looked for in a parameter's path,
+        such as "Dense_1/"; or a function of it.
       aggregator: the server's rule for the shared layers; by default ``fedavg()``.
 
     Raises:
