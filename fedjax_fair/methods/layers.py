@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from fedjax_fair.types import Params
 
 Personal = str | Callable[[str], bool]
-"""``"last"``, in whose place ``simulation`` puts a function for the parameters that make the outputs; a regular
+"""``"last"``, in whose place ``simulation`` puts the paths of the parameters that make the outputs; a regular
 expression that is looked for in a parameter's path such as ``Dense_1/kernel``, or ``path -> bool``."""
 
 

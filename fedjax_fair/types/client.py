@@ -108,6 +108,6 @@ class Memory(NamedTuple):
     received: Callable[[Params, Any], Params] | None = None
     """``(params, M) -> params``: the model that a client begins its round with, whose loss and accuracy it reports;
     None for the server's."""
-    of_head: Callable[[Callable[[str], bool]], "Memory"] | None = None
-    """``(path -> bool) -> memory`` in the place of this one, where it depends on which parameters make the model's
-    outputs: ``simulation`` looks. None where it does not."""
+    of_head: Callable[[str], "Memory"] | None = None
+    """``pattern -> memory`` in the place of this one, where it depends on which parameters make the model's outputs:
+    ``simulation`` looks, and the pattern is of their paths. None where it does not."""
