@@ -109,5 +109,5 @@ class Memory(NamedTuple):
     """``(params, M) -> params``: the model that a client begins its round with, whose loss and accuracy it reports;
     None for the server's."""
     of_head: Callable[[str], "Memory"] | None = None
-    """``pattern -> memory`` in the place of this one, where it depends on which parameters make the model's outputs:
+    """``pattern -> memory`` in the place of this one, where it depends on which parameters make the outputs:
     ``simulation`` looks, and the pattern is of their paths. None where it does not."""
