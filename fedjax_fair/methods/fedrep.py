@@ -11,7 +11,7 @@ from fedjax_fair.local.remembering import Several, as_late, need_local_sgd
 from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.methods.base import around
 from fedjax_fair.methods.fedper import own_layers
-from fedjax_fair.methods.layers import Personal, check_personal, merged, named, paths_of, taken, with_named
+from fedjax_fair.methods.layers import Personal, check_personal, named, paths_of, with_named
 from fedjax_fair.types import Aggregator, Batch, Client, Key, LossFn, Method, Params
 
 
@@ -49,14 +49,13 @@ def fedrep(
         longer = _times(sgd, head_times)
 
         def work(loss: LossFn, params: Params, client: Client, key: Key, round: Array) -> tuple:
-            flags = [path in client.memory for path in paths_of(params)]
-            body = [not flag for flag in flags]
+            body = [path for path in paths_of(params) if path not in client.memory]
             again = jax.random.fold_in(key, 3)  # other batches than the head's
             first, second = (as_late(one, sgd, client, key) for one in (longer, sgd))
             begun = with_named(params, client.memory)
-            own = named(first(_holding(loss, begun, body), begun, client, key, round)[0], client.memory)
+            own = named(first(_holding(loss, named(begun, body)), begun, client, key, round)[0], client.memory)
             begun = with_named(params, own)
-            trained, trace = second(_holding(loss, begun, flags), begun, client, again, round)
+            trained, trace = second(_holding(loss, own), begun, client, again, round)
             return with_named(trained, named(params, own)), trace, own
 
         return Several(trainer, work)
@@ -69,12 +68,11 @@ def _times(sgd: LocalSGD, times: int) -> LocalSGD:
     return sgd._replace(epochs=epochs, steps=steps)
 
 
-def _holding(loss: LossFn, begun: Params, flags: list[bool]) -> LossFn:
-    """The loss as a function of the leaves that are not flagged. The others are as they began, whatever an
-    optimiser makes of no gradient, such as a decay of the weights; the caller puts them back."""
-    fixed = taken(begun, flags)
+def _holding(loss: LossFn, held: dict[str, Array]) -> LossFn:
+    """The loss as a function of the leaves that are not held. These stay as they are, whatever an optimiser makes
+    of no gradient, such as a decay of the weights; the caller puts them back."""
 
     def of_others(params: Params, batch: Batch, anchor: Params) -> tuple[Array, Array]:
-        return loss(merged(params, fixed, flags), batch, anchor)
+        return loss(with_named(params, held), batch, anchor)
 
     return of_others

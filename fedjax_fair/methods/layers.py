@@ -91,13 +91,6 @@ def taken(params: Params, flags: list[bool]) -> list[Any]:
     return [leaf for leaf, flag in zip(jax.tree.leaves(params), flags) if flag]
 
 
-def merged(params: Params, own: list[Any], flags: list[bool]) -> Params:
-    """The model with its flagged leaves replaced by ``own``, in their order."""
-    leaves, structure = jax.tree.flatten(params)
-    given = iter(own)
-    return jax.tree.unflatten(structure, [next(given) if flag else leaf for leaf, flag in zip(leaves, flags)])
-
-
 def _layer(path: str) -> str:
     return path.rpartition("/")[0]
 
