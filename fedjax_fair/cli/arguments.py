@@ -46,6 +46,8 @@ def _flag(name: str, kind: Any, default: Any, help: str) -> tuple[str, Any, Any]
     return name, Annotated[kind, tyro.conf.arg(help=help)], default
 
 
+AGAIN = _flag("first_seed", int, 0, "Of the first run; the others follow. 100 gives fresh ones, say.")
+"""Of run and sweep."""
 COMPARING = [
     _flag("replicates", int, 5, "How many federations, each trained from a seed of its own; differences need two."),
     _flag("first_seed", int, 0, "Of the first replicate; the others follow. 100 gives fresh ones, say."),
@@ -140,9 +142,9 @@ def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
     seeds = ("seeds", SEEDS, 3)
     one, rules = ("aggregator", one_type, "fedavg"), ("algorithms", rules_type, DEFAULT_RULES)
     classes = {
-        "run": experiment_class("Run", [one, seeds, *TOGETHER], RUN),
+        "run": experiment_class("Run", [one, seeds, AGAIN, *TOGETHER], RUN),
         "compare": experiment_class("Compare", [rules, *COMPARING, *SHARING], COMPARE),
-        "sweep": experiment_class("Sweep", [one, ("grid", grid_type, ()), seeds, *SHARING], SWEEP),
+        "sweep": experiment_class("Sweep", [one, ("grid", grid_type, ()), seeds, AGAIN, *SHARING], SWEEP),
     }
     defaults = {name: kind() for name, kind in classes.items()}
     if len(given) > 1 and given[0] in classes and given[1].endswith(".toml"):

@@ -143,6 +143,7 @@ def lay_ground(experiment: Experiment, entries: list[Entry]) -> Ground:
     for name in ("rounds", "seeds", "eval_every"):
         if hasattr(experiment, name):  # a comparison has replicates
             check_count(name, getattr(experiment, name))
+    check_count("first_seed", getattr(experiment, "first_seed", 0), low=0)
     for name in ("clients", "cohort"):
         if getattr(experiment, name) is not None:
             check_count(name, getattr(experiment, name))

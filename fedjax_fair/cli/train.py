@@ -36,14 +36,14 @@ def train(plan: Plan, folder: Path, command: list[str]) -> None:
     for rule, sim in plan.simulations.items():
         start, histories = time.perf_counter(), []
         done = said_of_seeds(experiment, rule)
-        for seed in range(seeds):
+        for i, seed in enumerate(seeds_of(experiment)):
             place = keep and keep / re.sub(r"[^\w.,=@-]+", "_", f"{len(runs)}-{rule}") / f"seed-{seed}"
             _, history = run(
                 sim,
                 seed,
                 experiment.rounds,
                 eval_every=experiment.eval_every,
-                progress=progress_of(experiment, f"{rule}, seed {seed + 1} of {seeds}"),
+                progress=progress_of(experiment, f"{rule}, seed {i + 1} of {seeds}"),
                 checkpoint=place,
                 every=experiment.checkpoint_every,
             )
@@ -67,7 +67,7 @@ def train_grid(plan: Grid, folder: Path, command: list[str]) -> None:
     swept = sweep(
         plan.build,
         plan.points,
-        seeds=seeds,
+        seeds=seeds_of(experiment),
         rounds=experiment.rounds,
         eval_every=experiment.eval_every,
         progress=progress_of(experiment, f"{points} points x {seeds} seeds"),
@@ -84,6 +84,11 @@ def train_grid(plan: Grid, folder: Path, command: list[str]) -> None:
         if failed := left_out(histories):
             notes.print(f"{point}{failed}")
     finish(plan, folder, swept.runs, notes)
+
+
+def seeds_of(experiment: Any) -> list[int]:
+    """Of the runs of a rule, or of a point."""
+    return [experiment.first_seed + i for i in range(experiment.seeds)]
 
 
 def said_of_seeds(experiment: Any, rule: str) -> Callable[[int], None]:

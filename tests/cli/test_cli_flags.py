@@ -111,3 +111,5 @@ def test_a_comparison_from_another_first_seed_has_the_federations_of_its_seeds()
     chex.assert_trees_all_equal(fresh.federation(1), usual.federation(1))
     with pytest.raises(ValueError, match="first_seed must be at least 0, got -1"):
         contest("--algorithms", "fedavg", "--first-seed", "-1")
+    with pytest.raises(ValueError, match="first_seed must be at least 0, got -1"):
+        trained("--first-seed -1")
