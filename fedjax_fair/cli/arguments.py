@@ -81,7 +81,7 @@ TOGETHER = [
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """What rules, selectors, objectives, models and partitions there are."""
+    """What rules, selectors, objectives, models, partitions, faults, data sets, losses and metrics there are."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
     """Only these, such as fedmaba, or a rule of your own, my_rules.py:my_rule; everything by default."""

@@ -140,7 +140,8 @@ def count_only(experiment: Any, rules: tuple[str, ...], command: str) -> None:
 
 
 def show_list(listing: Listing) -> None:
-    """Print the cards of the registry: what each factory does, optimises, reads, its settings and its source.
+    """Print the cards of the registry: what each factory does, optimises, reads, its settings and its source; then
+    the names of data sets, losses and metrics.
 
     Raises:
       ValueError: a name that is neither in the registry nor that of a rule of the user's own.
@@ -149,7 +150,7 @@ def show_list(listing: Listing) -> None:
 
     from fedjax_fair.checks import check_choice
     from fedjax_fair.cli.components import DATASETS
-    from fedjax_fair.registry import cards
+    from fedjax_fair.registry import LOSSES, METRICS, cards
     from fedjax_fair.registry.plugins import NAMED, is_own
 
     if listing.markdown:
@@ -173,8 +174,9 @@ def show_list(listing: Listing) -> None:
             print(f"{title}\n" + "\n".join(cards.as_text(cards.card(factory), width) for factory in asked) + "\n")
     if own:
         print("Rules of your own\n" + "\n".join(cards.as_text(card, width) for card in own) + "\n")
-    if not listing.names:
-        print(textwrap.fill(f"Datasets: {', '.join(DATASETS)}", width, subsequent_indent="  "))
+    named = {"Datasets": DATASETS, "Losses": LOSSES, "Metrics": METRICS}
+    for title, words in named.items() if not listing.names else ():
+        print(textwrap.fill(f"{title}: {', '.join(words)}", width, subsequent_indent="  "))
 
 
 def write_report(asked: Reporting) -> None:

@@ -8,6 +8,7 @@ import pytest
 import fedjax_fair as ff
 from fedjax_fair import registry
 from fedjax_fair.cli.commands import main
+from fedjax_fair.cli.components import DATASETS
 from fedjax_fair.registry.cards import GROUPS, as_markdown, as_text, card, cards
 from fedjax_fair.registry.grids import GRIDS
 
@@ -45,6 +46,8 @@ def test_list_prints_every_card_within_the_terminals_width(capsys, monkeypatch):
         for made in group:
             for text in (made.optimises, made.source, *(meaning for _, meaning in made.settings.values())):
                 assert "".join(text.split()) in words.replace(" ", "")  # wrapped, but nothing is cut
+    for names in (DATASETS, registry.LOSSES, registry.METRICS):  # below the cards
+        assert ", ".join(names) in words
     assert max(map(len, printed.splitlines())) <= 80
 
 
