@@ -42,7 +42,7 @@ class Experiment:
     image_size: tuple[int, int] | None = None
     """Of data, images: height and width to which all are scaled; by default they must have one size."""
     min_examples: int | None = None
-    """Of data: leave out clients with fewer training examples."""
+    """Of data: leave out clients with fewer examples, given test examples not counted."""
     partition: str = "shards"
     """How an image dataset is dealt to clients: iid, shards, dirichlet, blocks, power_law, log_normal."""
     clients: int = 30

@@ -15,13 +15,13 @@ from fedjax_fair.cli.experiment import Experiment
 from fedjax_fair.cli.judging import is_regression, outputs_of
 from fedjax_fair.cli.rule_syntax import check_flagged, own_name
 from fedjax_fair.data import FederatedData
-from fedjax_fair.data.sources.columns import SUFFIXES, is_table
 from fedjax_fair.data.sources.examples import Examples, check_file, deal, large_enough
 from fedjax_fair.data.sources.images import is_images, read_images
 from fedjax_fair.data.sources.leaf import is_leaf, read_leaf
 from fedjax_fair.data.sources.npz import is_npz, read_npz
 from fedjax_fair.data.sources.published import PUBLISHED, read_published
 from fedjax_fair.data.sources.table import read_columns
+from fedjax_fair.data.sources.table_files import SUFFIXES, is_table
 from fedjax_fair.models import Model, as_model
 from fedjax_fair.models.flax_modules import is_nnx, is_nnx_class
 from fedjax_fair.registry.plugins import blamed, own_factory

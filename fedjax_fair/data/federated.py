@@ -182,7 +182,10 @@ class FederatedData(NamedTuple):
         if isinstance(chosen, Natural):
             rows, size = chosen.flat(y)
         else:
-            rows, size = check_clients([np.asarray(mine) for mine in chosen(y, seed)], n_examples)
+            owned = chosen(y, seed)
+            if not isinstance(owned, Iterable):
+                raise ValueError(f"partition must return the rows of every client, got {type(owned).__name__}")
+            rows, size = check_clients([np.asarray(mine) for mine in owned], n_examples)
         rng = np.random.default_rng((seed, 1))  # not the partition's own stream
         words = words_of(chosen.names) if isinstance(chosen, Natural) else None
         groups = None if group is None else groups_of(group, chosen)

@@ -14,10 +14,10 @@ def by_name(client: Any, group: Any, names: Any = None) -> dict[Any, str]:
     Raises:
       ValueError: arrays of other lengths, an example without a group, or a client whose examples are of several.
     """
-    client, group = np.asarray(client), np.asarray(group)
+    client, group = np.asarray(client), _entries(group)
     if group.ndim != 1 or len(group) != len(client):
         raise ValueError(f"group must have one entry per example, {len(client)}, got {list(group.shape)}")
-    if (gaps := np.array([_is_missing(name) for name in group.tolist()], bool)).any():
+    if (gaps := np.array([is_missing(name) for name in group.tolist()], bool)).any():
         raise ValueError(f"group must be there for every example, got none for example {int(gaps.argmax())}")
     words = group.astype(str)
     clients, first, of_row = np.unique(client, return_index=True, return_inverse=True)
@@ -32,7 +32,15 @@ def by_name(client: Any, group: Any, names: Any = None) -> dict[Any, str]:
     return dict(zip(clients.tolist(), words[first].tolist()))
 
 
-def _is_missing(name: Any) -> bool:
+def _entries(group: Any) -> np.ndarray:
+    """[E]: bytes as words; of a list its entries as they are, for NumPy makes the word "nan" of NaN."""
+    if isinstance(group, list | tuple):
+        return np.array([*group, None], object)[:-1]
+    entries = np.asarray(group)
+    return np.char.decode(entries, "utf-8") if entries.dtype.kind == "S" else entries
+
+
+def is_missing(name: Any) -> bool:
     """Whether it is None, NaN or pandas' NA, which equals nothing, or nobody can say what."""
     return name is None or type(name).__name__ in ("NAType", "NaTType") or bool(name != name)
 
@@ -53,6 +61,6 @@ def groups_of(group: Any, partition: Any) -> tuple[str, ...]:
         numbers = by_name(partition.of_row, group, partition.names)
         return tuple(numbers[k] for k in range(len(partition.names)))
     for name in partition.names:
-        if name not in group or _is_missing(group[name]):
+        if name not in group or is_missing(group[name]):
             raise ValueError(f"group must name a group for every client, got none for {name!r}")
     return tuple(str(group[name]) for name in partition.names)

@@ -16,6 +16,8 @@ INT32 = np.iinfo(np.int32)
 
 def examples_of(x: Any, name: str) -> Any:
     """Return ``x`` with NumPy leaves, or raise ValueError unless every leaf is numeric, [E, ...]."""
+    for leaf in jax.tree.leaves(x):
+        _check_mask(leaf, name)
     x = known(np.array, x, name) if isinstance(x, list) else jax.tree.map(lambda a: known(np.asarray, a, name), x)
     leaves = jax.tree.leaves(x)
     if not leaves or any(leaf.ndim == 0 for leaf in leaves):
@@ -23,6 +25,8 @@ def examples_of(x: Any, name: str) -> Any:
     for leaf in leaves:
         if not (leaf.dtype.kind in "biu" or jnp.issubdtype(leaf.dtype, jnp.floating)):
             raise ValueError(f"{name} must hold numbers, got {leaf.dtype}")
+        if leaf.dtype.itemsize > 8:
+            raise ValueError(f"{name} must hold numbers of 64 bits at most, got {leaf.dtype}")
     return x
 
 
@@ -45,6 +49,7 @@ def check_labels(y: Any, name: str) -> np.ndarray:
 
     Among several labels of an example, [E, T], one below 0 is padding; a UserWarning names one of padding alone.
     """
+    _check_mask(y, name)
     y = known(np.asarray, y, name)
     if y.ndim == 0 or y.size == 0 or not (y.dtype.kind in "biu" or jnp.issubdtype(y.dtype, jnp.floating)):
         hint = ": number the names, np.unique(y, return_inverse=True)[1]" if y.dtype.kind in "USO" else ""
@@ -65,6 +70,11 @@ def check_labels(y: Any, name: str) -> np.ndarray:
     return y.astype(np.int32)
 
 
+def _check_mask(array: Any, name: str) -> None:
+    if np.ma.is_masked(array):  # what lies below the mask would be taken for numbers
+        raise ValueError(f"{name} must be complete, got a masked array: fill it, or leave those examples out")
+
+
 def known(convert: Callable[[Any], np.ndarray], value: Any, name: str) -> np.ndarray:
     """``convert(value)``, or ValueError where the value has none yet."""
     try:
@@ -79,7 +89,7 @@ def known(convert: Callable[[Any], np.ndarray], value: Any, name: str) -> np.nda
 def _cast(leaf: np.ndarray) -> np.ndarray:
     """Floats as JAX is set to keep them: most often float32, in which 1e300 is infinite."""
     with np.errstate(over="ignore"):
-        return leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype), copy=False)
+        return leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype.newbyteorder("=")), copy=False)
 
 
 def _what(leaf: np.ndarray) -> str:

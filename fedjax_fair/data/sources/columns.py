@@ -1,21 +1,14 @@
-"""Tables as columns: CSV, Parquet and data frames, read by pyarrow, and what their words and gaps become."""
+"""The columns of a table, and what their words and gaps become."""
 
-import gzip
-import re
-import zlib
+import contextlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_fair.checks import warn
-from fedjax_fair.data.sources.cells import check_words, with_decimal_commas
-from fedjax_fair.data.sources.examples import check_file
+from fedjax_fair.data.sources.cells import check_words
 
-SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
-INDEX = re.compile("__index_level_[0-9]+__")
-"""What pandas calls an index without a name in a Parquet file."""
 REMEDY = "leave the column out of features, or number its cells as words by words='codes'"
 COARSE = 0.01
 """Standard deviations between neighbouring numbers of 32 bits from which they are called coarse."""
@@ -47,91 +40,6 @@ class Column(NamedTuple):
         return np.array([word is None for word in self.values], bool)
 
 
-def is_table(path: Path) -> bool:
-    """Whether a file's name is one of a table."""
-    return path.name.lower().endswith(SUFFIXES)
-
-
-def read_table(source: Any, name: str, words: Sequence[str]) -> Any:
-    """A CSV or Parquet file, or a data frame, as a pyarrow table; of a CSV file the columns ``words`` as words, of
-    which the first is the clients'.
-
-    Raises:
-      ValueError: a file that is not there, of another kind, damaged, or without rows, or no table at all.
-    """
-    arrow = _arrow()
-    if not isinstance(source, str | Path):
-        if not hasattr(source, "__arrow_c_stream__") or (
-            hasattr(source, "iloc") and not hasattr(source, "columns")
-        ):
-            kinds = "a path to a CSV or Parquet file, or a data frame"
-            raise ValueError(f"{name} must be {kinds}, got {type(source).__name__}")
-        try:
-            pandas = hasattr(source, "iloc")  # whose index would be a column
-            made = arrow.Table.from_pandas(source, preserve_index=False) if pandas else arrow.table(source)
-        except (arrow.ArrowException, TypeError, ValueError) as error:
-            raise ValueError(f"{name} must hold numbers or words in every column: {_first(error)}") from None
-    else:
-        path = check_file(name, source)
-        if not is_table(path):
-            raise ValueError(f"{name} must be a file that ends in {', '.join(SUFFIXES)}, got {path}")
-        try:
-            made = _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path, words)
-        except (OSError, EOFError, zlib.error, arrow.ArrowException) as error:
-            raise ValueError(f"{name} {path} cannot be read: {_first(error)}") from error
-    made = made.drop_columns([column for column in made.column_names if INDEX.fullmatch(column)])
-    if not made.num_rows:
-        raise ValueError(f"{name} must have rows, got a table without any")
-    twice = [column for column in made.column_names if made.column_names.count(column) > 1]
-    if twice:
-        raise ValueError(f"{name} must have columns of different names, got {twice[0]!r} twice")
-    return made
-
-
-def _arrow() -> Any:
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise ValueError("tables need pyarrow: pip install pyarrow") from error
-    return pyarrow
-
-
-def _first(error: Exception) -> str:
-    return str(error).partition("\n")[0]
-
-
-def _parquet(path: Path) -> Any:
-    from pyarrow import parquet
-
-    return parquet.read_table(path, use_threads=False, partitioning=None)
-
-
-def _csv(path: Path, words: Sequence[str]) -> Any:
-    """In one piece, for what a column holds is decided by the first piece alone."""
-    import pyarrow
-    from pyarrow import compute, csv
-
-    data = path.read_bytes()
-    data = gzip.decompress(data) if path.suffix.lower() == ".gz" else data
-    tabs, header = path.name.lower().removesuffix(".gz").endswith(".tsv"), data.partition(b"\n")[0]
-    points = b";" in header and b"," not in header  # as spreadsheets write where the comma is the decimal point
-    options = csv.ConvertOptions(column_types=dict.fromkeys(words, pyarrow.string()))
-    made = csv.read_csv(
-        pyarrow.BufferReader(data),
-        read_options=csv.ReadOptions(block_size=max(len(data) + 1, 1024), use_threads=False),
-        parse_options=csv.ParseOptions(delimiter="\t" if tabs else ";" if points else ",", newlines_in_values=True),
-        convert_options=options,
-    )
-    for i, name in enumerate(made.column_names):
-        if made.schema.field(i).type == pyarrow.string():  # NA is a name, but no word among the features
-            gaps = pyarrow.array([""] if name == words[0] else options.null_values)
-            held = made.column(i)
-            held = compute.if_else(compute.is_in(held, value_set=gaps), pyarrow.scalar(None, held.type), held)
-            numbers = with_decimal_commas(held.to_pylist()) if points and name not in words else None
-            made = made.set_column(i, name, held if numbers is None else pyarrow.array(numbers))
-    return made
-
-
 def word_columns(made: Any) -> list[str]:
     """The columns of a pyarrow table that hold words."""
     return [name for name, field in zip(made.column_names, made.schema) if _is_text(field.type)]
@@ -152,6 +60,9 @@ def column_of(made: Any, name: str) -> Column:
     named = types.is_dictionary(kind)
     if named:
         values, kind = values.cast(kind.value_type), kind.value_type
+    if types.is_decimal(kind) and kind.scale <= 0:  # as databases keep whole numbers
+        with contextlib.suppress(pyarrow.ArrowInvalid):  # beyond 64 bits they are rounded
+            values, kind = values.cast(pyarrow.int64()), pyarrow.int64()
     whole = types.is_integer(kind) or types.is_boolean(kind)
     if types.is_null(kind):
         return Column(np.full(len(values), np.nan))
@@ -164,7 +75,9 @@ def column_of(made: Any, name: str) -> Column:
         return Column(np.asarray(found, np.float64), whole, exact)
     if _is_text(kind):
         return Column(np.array(values.to_pylist(), object), named=named)
-    raise ValueError(f"column {name!r} must hold numbers or words, got {kind}: leave it out of features")
+    raise ValueError(
+        f"column {name!r} must hold numbers or words, got {kind}: leave it out of features, or convert it"
+    )
 
 
 def names_of(column: Column) -> np.ndarray:
@@ -190,7 +103,7 @@ def _check_range(name: str, columns: Sequence[Column]) -> None:
             )
 
 
-def _check_resolution(name: str, column: Column) -> None:
+def check_resolution(what: str, name: str, column: Column) -> None:
     """A UserWarning where 32 bits round away what tells a column's numbers apart."""
     values = column.values[~column.missing]
     if not values.size or values.min() == values.max():
@@ -198,7 +111,7 @@ def _check_resolution(name: str, column: Column) -> None:
     apart, spread = float(np.spacing(np.float32(abs(values).max()))), float(values.std())
     if apart > COARSE * spread:
         warn(
-            f"column {name!r} holds numbers up to {abs(values).max():.10g} with a standard deviation of "
+            f"{what} {name!r} holds numbers up to {abs(values).max():.10g} with a standard deviation of "
             f"{spread:.3g}, and in 32 bits they lie {apart:.3g} apart: subtract what they have in common beforehand"
         )
 
@@ -221,7 +134,7 @@ def encoded(
     numeric = {column.values.dtype.kind == "f" for column in columns if not column.missing.all()}
     if numeric <= {True}:
         _check_range(name, columns)
-        _check_resolution(name, columns[0])
+        check_resolution("column", name, columns[0])
         return [column.values[:, None].astype(np.float32) for column in columns], [name], True, None
     if len(numeric) > 1:
         raise ValueError(f"column {name!r} must hold numbers or words in both tables, got words in one of them")

@@ -5,11 +5,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedjax_fair.checks import check_choice
+from fedjax_fair.checks import check_choice, warn
 from fedjax_fair.data.federated import FederatedData, Normalizer
-from fedjax_fair.data.groups import by_name
+from fedjax_fair.data.groups import by_name, is_missing
 from fedjax_fair.data.names import Names
 from fedjax_fair.data.sources.examples import Examples, Part, check_tested, deal, large_enough, numbered
+from fedjax_fair.data.sources.images import GREY, is_deep
 
 
 def huggingface(
@@ -41,7 +42,7 @@ def huggingface(
       regression: whole numbers in ``label`` are targets, too, and not classes.
       group: the column of what every client is one of.
       normalizer: as in :meth:`FederatedData.from_arrays`.
-      min_examples: leave out clients with fewer training examples; a UserWarning says how many.
+      min_examples: leave out clients with fewer examples, without given test examples; a UserWarning says how many.
       seed: of the split.
       split: shares of (train, validation, test); by default (.9, .1, 0) beside test examples, else (.8, .1, .1).
 
@@ -49,10 +50,20 @@ def huggingface(
     lacks, features that are no numbers of one shape, and as :meth:`FederatedData.from_arrays`.
     """
     train, tests = _parts(source, test)
-    labels = getattr(dict(train.features or {}).get(label), "names", None)
+    labels, others = (_classes(one, label) for one in (train, tests))
+    if labels and others and labels != others:
+        raise ValueError(
+            f"test must have the classes of source in {label!r}, in their order, got {', '.join(others)}"
+        )
     columns: Any = {"client": client, "label": label, "features": features, "group": group}
     found = of_columns(train, tests, **columns, labels=labels, regression=regression)
     return deal(large_enough(found, min_examples), seed=seed, split=split, normalizer=normalizer)
+
+
+def _classes(one: Any, label: str) -> list[str] | None:
+    """The names of a ``ClassLabel``."""
+    names = getattr(dict(getattr(one, "features", None) or {}).get(label), "names", None)
+    return None if names is None else [*names]
 
 
 def _parts(source: Any, test: Any) -> tuple[Any, Any]:
@@ -70,6 +81,8 @@ def _parts(source: Any, test: Any) -> tuple[Any, Any]:
             raise ValueError(f"source {source} cannot be loaded: {str(error).partition(chr(10))[0]}") from error
     if isinstance(source, Mapping):
         check_choice("split of source", "train", source)
+        if "validation" in source:
+            warn("the validation split of source is not read: its examples neither train nor test; see split=")
         test = source.get("test") if test is None else test
         source = source["train"]
     for name, one in (("source", source), ("test", test)):
@@ -100,6 +113,9 @@ def of_columns(
     mine = _part(train, client, label, features)
     others = None if tests is None else _part(tests, client, label, features)
     check_tested(others, mine, "test")
+    for part in (mine, others) if labels is not None else ():
+        if part is not None and len(strange := np.setdiff1d(part.y, np.arange(len(labels or ())))):
+            raise ValueError(f"label must be one of the {len(labels or ())} classes of {label!r}, got {strange[0]}")
     if regression:
         mine = _targets(mine, label, labels)
         others, labels = None if others is None else _targets(others, label, labels), None
@@ -107,7 +123,7 @@ def of_columns(
         y, y_test, labels = numbered(mine.y, None if others is None else others.y, "label")
         mine = mine._replace(y=y)
         others = None if others is None or y_test is None else others._replace(y=y_test)
-    groups = None if group is None else by_name(mine.client, np.asarray(list(train[group])))
+    groups = None if group is None else by_name(mine.client, _there(train, "group", group))
     return Examples(mine, others, Names(labels=None if labels is None else tuple(labels)), groups=groups)
 
 
@@ -119,6 +135,8 @@ def _targets(part: Part, column: str, labels: Sequence[str] | None) -> Part:
 
 
 def _columns(client: str, label: str, features: Any, group: str | None) -> list[tuple[str, str]]:
+    if not isinstance(features, str | Sequence):
+        raise ValueError(f"features must be a column, or a list of them, got {features!r}")
     listed = [features] if isinstance(features, str) else [*features]
     if not listed:
         raise ValueError("features must be a column, or a list of them, got an empty list")
@@ -136,13 +154,30 @@ def _part(one: Any, client: str, label: str, features: str | Sequence[str]) -> P
                 wanted = "one column of arrays, or several of numbers"
                 raise ValueError(f"features must name {wanted}, got {name!r} of arrays")
         x = np.stack(columns, 1)
-    return Part(x, np.asarray(list(one[label])), np.asarray(list(one[client])))
+    return Part(x, _there(one, "label", label), _there(one, "client", client))
+
+
+def _there(one: Any, argument: str, name: str) -> np.ndarray:
+    """A column without a gap, of which NumPy would make the word "nan"."""
+    values = list(one[name])
+    gaps = [i for i, value in enumerate(values) if not np.ndim(value) and is_missing(value)]
+    if gaps:
+        raise ValueError(f"{argument} must be there in every row, got none in row {gaps[0]} of column {name!r}")
+    return np.asarray(values)
 
 
 def _array(one: Any, name: str) -> np.ndarray:
-    """A column of numbers, arrays or images."""
+    """A column of numbers, arrays or images, which have three channels if one of them has colour."""
+    values = list(one[name])
+    if values and all(hasattr(value, "convert") and hasattr(value, "mode") for value in values):
+        if any(map(is_deep, values)):
+            raise ValueError(
+                f"features must be images of 8 bits a channel, got more in column {name!r}: scale them"
+            )
+        grey = all(value.mode in GREY for value in values)
+        values = [value.convert("L" if grey else "RGB") for value in values]  # a palette's numbers are no pixels
     try:
-        x = np.stack([np.asarray(value) for value in one[name]])
+        x = np.stack([np.asarray(value) for value in values])
     except ValueError:
         several = f"column {name!r} with several: pad or resize it"
         raise ValueError(f"features must be of one shape, got {several}") from None

@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_fair.checks import check_count
+from fedjax_fair.checks import check_count, warn
 from fedjax_fair.data.federated import FederatedData
 from fedjax_fair.data.names import Names
 from fedjax_fair.data.sources.examples import Examples, Part, check_file, check_tested, deal, large_enough
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm"})
+
+GREY = ("1", "L", "LA")
+"""Modes of PIL's images that have no colour."""
 
 
 def images(
@@ -33,7 +36,7 @@ def images(
       folder: see above.
       size: (height, width) to which all are scaled; by default they must have one size.
       colour: three channels, or one; by default three if one of the images has colour.
-      min_examples: leave out clients with fewer training images; a UserWarning says how many.
+      min_examples: leave out clients with fewer images, without given test images; a UserWarning says how many.
       seed: of the split.
       split: shares of (train, validation, test); by default (.9, .1, 0) beside test images, else (.8, .1, .1).
 
@@ -65,10 +68,13 @@ def read_images(folder: str | Path, size: tuple[int, int] | None = None, colour:
     inside = {path.name for path in place.iterdir() if path.is_dir() and not path.name.startswith(".")}
     apart = inside == {"train", "test"}
     lists = [_listed(place / name) for name in ("train", "test")] if apart else [_listed(place)]
-    if not lists[0]:
-        where = place / "train" if apart else place
-        raise ValueError(f"folder {where} must hold images as CLIENT/LABEL/FILE, got none at that depth")
-    known = sorted({path.parent.name for paths in lists for path in paths})
+    for where, paths in zip([place / "train", place / "test"] if apart else [place], lists):
+        if not paths:
+            raise ValueError(f"folder {where} must hold images as CLIENT/LABEL/FILE, got none at that depth")
+    known = sorted({path.parent.name for path in lists[0]})
+    for path in lists[-1]:
+        if path.parent.name not in known:
+            raise ValueError(f"{place / 'test'} must have labels that are trained on, got {path.parent.name!r}")
     rank = {label: k for k, label in enumerate(known)}
     pixels = _pixels([path for paths in lists for path in paths], size, colour)
     owners = [np.array([path.parents[1].name for path in paths], str) for paths in lists]
@@ -81,8 +87,15 @@ def read_images(folder: str | Path, size: tuple[int, int] | None = None, colour:
 
 def _listed(folder: Path) -> list[Path]:
     """CLIENT/LABEL/FILE, in sorted order."""
-    deep = sorted(path for path in folder.glob("*/*/*") if path.suffix.lower() in SUFFIXES)
-    return [path for path in deep if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    found: dict[bool, list[Path]] = {True: [], False: []}
+    for path in sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES):
+        inside = path.relative_to(folder).parts
+        if not any(part.startswith(".") for part in inside):
+            found[len(inside) == 3].append(path)
+    if found[True] and (others := found[False]):
+        where = others[0].relative_to(folder)
+        warn(f"{len(others)} images in {folder} are passed over, first {where}: they are not at CLIENT/LABEL/FILE")
+    return found[True]
 
 
 def _pixels(paths: list[Path], size: tuple[int, int] | None, colour: bool | None) -> np.ndarray:
@@ -94,8 +107,7 @@ def _pixels(paths: list[Path], size: tuple[int, int] | None, colour: bool | None
     for i, path in enumerate(paths):
         try:
             with Image.open(path) as opened:
-                deep = opened.mode.startswith(("I", "F")) or ";16" in str(opened.tile)  # 16 bits of red, too
-                image = opened.convert("L" if grey else "RGB")
+                deep, image = is_deep(opened), opened.convert("L" if grey else "RGB")
         except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
             raise ValueError(f"{path} cannot be read as an image: {error}") from None
         if deep:  # all above 255 would be white, or all below black
@@ -114,12 +126,17 @@ def _pixels(paths: list[Path], size: tuple[int, int] | None, colour: bool | None
     return np.asarray(pixels)
 
 
+def is_deep(image: Any) -> bool:
+    """Whether an image of PIL has more than 8 bits a channel, 16 bits of red, too."""
+    return image.mode.startswith(("I", "F")) or ";16" in str(getattr(image, "tile", ""))
+
+
 def _is_grey(path: Path) -> bool:
     """From the header alone; a file that cannot be read is complained of later."""
     from PIL import Image
 
     try:
         with Image.open(path) as image:
-            return image.mode in ("1", "L", "LA")
+            return image.mode in GREY
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return True

@@ -31,7 +31,7 @@ def leaf(
 
     Args:
       folder: see above.
-      min_examples: leave out clients with fewer training examples; a UserWarning says how many.
+      min_examples: leave out clients with fewer examples, without given test examples; a UserWarning says how many.
       seed: of the split.
       split: shares of (train, validation, test); by default (.9, .1, 0) beside test examples, else (.8, .1, .1).
 
@@ -90,7 +90,11 @@ def parts_of(folder: str | Path) -> tuple[Part, Part | None]:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(path for pattern in PATTERNS for path in folder.glob(pattern)) if folder.is_dir() else []
+    found = sorted(path for pattern in PATTERNS for path in folder.glob(pattern)) if folder.is_dir() else []
+    for path in found:
+        if path.with_name(f"{path.name}.gz") in found:
+            raise ValueError(f"{folder} must hold each file once, got {path.name} and {path.name}.gz")
+    return found
 
 
 def _read(files: list[Path]) -> Part:
@@ -98,7 +102,11 @@ def _read(files: list[Path]) -> Part:
     xs, ys, users, sizes = [], [], [], []
     for path in files:
         held = _loaded(path)
-        counts = held.get("num_samples", [])
+        counts = held.get("num_samples") or []
+        if not isinstance(counts, list) or not all(isinstance(user, str | int) for user in held["users"]):
+            raise ValueError(
+                f"{path} is not in LEAF's form: users and num_samples must be lists, of names and counts"
+            )
         if counts and len(counts) != len(held["users"]):
             raise ValueError(f"{path} names {len(held['users'])} users, and num_samples of {len(counts)}")
         for i, user in enumerate(held["users"]):
@@ -106,6 +114,8 @@ def _read(files: list[Path]) -> Part:
             if not isinstance(mine, dict) or not {"x", "y"} <= mine.keys():
                 raise ValueError(f"{path} must have x and y of user {user!r} in user_data")
             x, y = mine["x"], mine["y"]
+            if not (isinstance(x, list) and isinstance(y, list)):
+                raise ValueError(f"{path} must have lists in x and y of user {user!r}, got {type(x).__name__}")
             if len(x) != len(y) or (counts and counts[i] != len(y)):
                 said = f", num_samples {counts[i]}" if counts else ""
                 raise ValueError(f"{path} has {len(x)} x and {len(y)} y of user {user!r}{said}: they must agree")
@@ -114,6 +124,9 @@ def _read(files: list[Path]) -> Part:
                 ys.append(_array(y, "y", user, path))
                 users.append(str(user))
                 sizes.append(len(y))
+        if held["user_data"]:
+            some = next(iter(held["user_data"]))
+            warn(f"{path} has user_data of {len(held['user_data'])} who are not among its users, such as {some!r}")
     if not users:
         raise ValueError(f"{files[0].parent} holds no user with an example")
     for arrays, name in ((xs, "x"), (ys, "y")):
@@ -191,6 +204,8 @@ def tokens(train: Part, test: Part | None, alphabet: str | None = None) -> Examp
     labels: Any = words
     if letters:
         ys = [number[mark[:, 0]].astype(np.int32) for mark in marks]
+    elif any(part.y.dtype.kind == "f" for part in parts):
+        ys, labels = [part.y for part in parts], None
     else:
         first_y, second_y, labels = numbered(train.y, None if test is None else test.y, "y")
         ys = [first_y] if second_y is None else [first_y, second_y]

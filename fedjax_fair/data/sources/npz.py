@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedjax_fair.checks import check_choice
+from fedjax_fair.checks import check_choice, warn
 from fedjax_fair.data.federated import FederatedData, Normalizer, Place
 from fedjax_fair.data.groups import by_name
 from fedjax_fair.data.host_store import pieces
@@ -44,7 +44,7 @@ def npz(
       missing: what stands for NaN in ``x`` [E, F]: "mean" or "median" of the column over the rows that clients
         train on; by default NaN is refused.
       normalizer: as in :meth:`FederatedData.from_arrays`.
-      min_examples: leave out clients with fewer training examples; a UserWarning says how many.
+      min_examples: leave out clients with fewer examples, without given test examples; a UserWarning says how many.
       seed: of the split.
       split: shares of (train, validation, test); by default (.9, .1, 0) beside test examples, else (.8, .1, .1).
       store: "host" leaves the examples in the folder's files, as in :meth:`FederatedData.from_arrays`.
@@ -79,6 +79,8 @@ def read_npz(
     for name in names:
         if name not in arrays:
             raise ValueError(f"{place} must hold {', '.join(names)}, got {', '.join(_held(place)) or 'nothing'}")
+    if odd := [name for name in _held(place) if name in {f"{name}_test" for name in names}]:
+        warn(f"{place} holds {odd[0]}, which is not read: test examples are test_{x}, test_{y} and test_{client}")
     train = _part(arrays, names, place)
     tested = [f"test_{name}" for name in names]
     some = [name for name in tested if name in arrays]
@@ -87,7 +89,9 @@ def read_npz(
     test = _part(arrays, tested, place) if some else None
     check_tested(test, train, f"test_{client}")
     labels = None
-    if train.y.dtype.kind in "US":
+    train = train._replace(y=_as_words(train.y))
+    test = None if test is None else test._replace(y=_as_words(test.y))
+    if train.y.dtype.kind == "U":
         given, others, labels = numbered(train.y, None if test is None else test.y, y)
         train = train._replace(y=given)
         test = None if test is None or others is None else test._replace(y=others)
@@ -103,6 +107,10 @@ def read_npz(
     fill: Any = missing if gaps else None
     groups = by_name(train.client, arrays["group"]) if "group" in arrays else None
     return Examples(train, test, Names(labels=labels), fill, groups=groups)
+
+
+def _as_words(y: np.ndarray) -> np.ndarray:
+    return np.char.decode(y, "utf-8") if y.dtype.kind == "S" else y
 
 
 def _may_lack(x: np.ndarray) -> bool:
@@ -139,6 +147,7 @@ def _part(arrays: Mapping[str, np.ndarray], names: Sequence[str], place: Path) -
         raise ValueError(f"{', '.join(names)} must have one entry per example, got {lengths} in {place}")
     called = arrays.get("client_names")
     if called is not None and client.dtype.kind in "iu":
+        called = np.atleast_1d(called)
         if client.min(initial=0) < 0 or client.max(initial=0) >= len(called):
             most = int(client.max(initial=0))
             raise ValueError(

@@ -10,8 +10,9 @@ from fedjax_fair.data.federated import FederatedData
 from fedjax_fair.data.groups import by_name
 from fedjax_fair.data.names import Names
 from fedjax_fair.data.sources.cells import check_labels
-from fedjax_fair.data.sources.columns import Column, column_of, encoded, names_of, read_table, word_columns
+from fedjax_fair.data.sources.columns import Column, check_resolution, column_of, encoded, names_of, word_columns
 from fedjax_fair.data.sources.examples import Examples, Part, check_tested, deal, large_enough, numbered
+from fedjax_fair.data.sources.table_files import read_table
 
 FEW = 100  # rows: of fewer, all may differ by chance
 
@@ -53,7 +54,7 @@ def table(
       words: a column of zeros and ones for every word, or "codes", the number of the word.
       standardize: hand numbers to the model with mean 0 and standard deviation 1 over the training rows. The
         store ``data.x`` keeps them as they are in the table.
-      min_examples: leave out clients with fewer training rows; a UserWarning says how many.
+      min_examples: leave out clients with fewer rows, without given test rows; a UserWarning says how many.
       seed: of the split.
       split: shares of (train, validation, test); by default (.9, .1, 0) beside ``test``, else (.8, .1, .1).
 
@@ -100,9 +101,9 @@ def read_columns(
     several = isinstance(label, list | tuple)
     targets = [*map(str, label)] if isinstance(label, list | tuple) else [str(label)]
     client = str(client)  # a data frame's columns may be numbers
-    tables = {"source": read_table(source, "source", [client])}
+    tables = {"source": read_table(source, "source", [client, *([] if group is None else [str(group)])])}
     if test is not None:  # words of the training rows are words there, too, if all of them look like numbers
-        tables["test"] = read_table(test, "test", [client, *word_columns(tables["source"])])
+        tables["test"] = read_table(test, "test", [client], word_columns(tables["source"]))
     heads_given = tables["source"].column_names
     if group is not None and str(check_choice("group", str(group), heads_given)) in (client, *targets):
         raise ValueError(f"group must be a column of its own, got {group!r}, which is client or label")
@@ -212,6 +213,7 @@ def _labels(name: str, columns: list[Column], regression: bool) -> tuple[np.ndar
     if regression or any(column.values.dtype.kind == "f" and not column.whole for column in columns):
         if any(column.values.dtype.kind != "f" for column in columns):
             raise ValueError("label must be numbers or words in both tables, got words in one of them")
+        check_resolution("label", name, columns[0])
         targets = [column.values.astype(np.float32) for column in columns]
         return targets[0], targets[1] if len(targets) > 1 else None, None
     numbers = all(column.whole for column in columns)

@@ -83,7 +83,7 @@ def load(
       test: None takes the test examples from the clients' own, so that the official test set is not touched;
         "official" deals the official test set, as :meth:`FederatedData.from_arrays` describes.
       data_dir: see :func:`load_arrays`; of LEAF's data their folder, by default ``$LEAF_DATA_DIR``.
-      min_examples: of LEAF's data, leave out clients with fewer training examples.
+      min_examples: of LEAF's data, leave out clients with fewer examples, given test examples not counted.
 
     Raises: ValueError as :func:`load_arrays` and :meth:`FederatedData.from_arrays`; where LEAF's files are missing,
     a sentence that says where they come from.
