@@ -6,7 +6,7 @@ from jax import Array
 
 from fedjax_fair.aggregators.stateless import init
 from fedjax_fair.checks import check_count, check_range
-from fedjax_fair.numerics.min_norm import min_norm_in_halfspace
+from fedjax_fair.numerics.min_norm import min_norm_in_halfspace, squared_length
 from fedjax_fair.numerics.solvers import masked_mean
 from fedjax_fair.types import Aggregator, Key, Report, State, marked
 
@@ -39,7 +39,8 @@ def fairmoo(prefer: Array | float = 6e-3, lr: Array | float = 0.2, iterations: i
       1. the loss is the received model's; theirs is the mean of the last local epoch's minibatches;
       2. where no mixture keeps the gap from growing, the shortest of all is taken; theirs fails;
       3. one client alone has V = 0; theirs divides by 0;
-      4. where the updates cancel out to rounding, nobody moves.
+      4. where the updates cancel out to rounding, nobody moves;
+      5. who made no step is left out of the second case; theirs then stops everybody.
 
     Source: FairMOO, github.com/Zhg9300/FairMOO, 2025.
     """
@@ -57,9 +58,9 @@ def fairmoo(prefer: Array | float = 6e-3, lr: Array | float = 0.2, iterations: i
         others = jnp.maximum(seen.sum() - 1, 1).astype(h.dtype)
         deviation = widest * jnp.sqrt((h**2).sum() / others)
         fair = deviation <= jnp.sqrt(jnp.asarray(prefer, h.dtype))
-        mixture = jax.lax.cond(fair, lambda: min_norm_in_halfspace(gram, gram @ h, seen, iterations), lambda: h)
-        square = mixture @ gram @ mixture
-        known = square > jnp.finfo(h.dtype).eps * masked_mean(jnp.diagonal(gram), seen)
-        return lr * mixture / jnp.sqrt(jnp.where(known, square, jnp.inf)), state
+        moved = seen & (jnp.diagonal(gram) > 0)
+        mixture = jax.lax.cond(fair, lambda: min_norm_in_halfspace(gram, gram @ h, moved, iterations), lambda: h)
+        square = squared_length(mixture, gram)
+        return lr * mixture / jnp.sqrt(jnp.where(square > 0, square, jnp.inf)), state
 
     return Aggregator(init, marked(weigh, cancels=True))

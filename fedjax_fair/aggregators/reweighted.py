@@ -39,7 +39,7 @@ def reweighted(
 
     Args:
       phi: differentiable, increasing where the losses are: a scalar to a scalar. A slope below 0 counts as 0, one
-        above 1e30 as 1e30; a client whose slope is no number is left out of the round.
+        above 1e30 as 1e30; where all are 0 the prior alone weighs. A client whose slope is no number is left out.
       weighting: "uniform" or "size", the prior pi.
 
     Raises:
@@ -60,16 +60,16 @@ def reweighted(
         slope = jax.vmap(jax.grad(phi))(report.loss)
         known = report.active & ~jnp.isnan(slope)
         slope = jnp.clip(jnp.where(known, slope, 0), 0, STEEPEST)
-        largest = jnp.where(slope.max() > 0, slope.max(), 1)  # divided by it, no sum of slopes overflows
+        slope = jnp.where(slope.max() > 0, slope, 1)
         prior = report.n if weighting == "size" else jnp.ones_like(slope)
-        coef = normalize(prior * (slope / largest), known)
+        coef = normalize(prior * (slope / slope.max()), known)  # so divided, no sum of slopes overflows
         return jnp.where(report.active & ~known, jnp.nan, coef), state
 
     marked(
         weigh,
         positive_losses=below is not UNKNOWN and not below > 0,
         remark="phi must increase with the loss, such as lambda F: F**2: got one whose slope is above 0 at none of "
-        f"{', '.join(f'{F:g}' for F in TRIED[1:])}, which weighs all clients alike"
+        f"{', '.join(f'{F:g}' for F in TRIED[1:])}, which weighs by the prior alone"
         if falling
         else "",
     )

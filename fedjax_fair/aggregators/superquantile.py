@@ -42,11 +42,11 @@ def superquantile(theta: Array | float = 0.2) -> Aggregator:
         seen = report.active
         n = jnp.where(seen, report.n, 0)
         order = jnp.argsort(jnp.where(seen, report.loss, jnp.inf))
-        total = n.sum()
-        below = jnp.cumsum(n[order])
-        # The products of floats need not be whole numbers where the examples' are: a little less is enough.
-        level = (1 - jnp.asarray(theta, n.dtype)) * total - 4 * jnp.finfo(n.dtype).eps * total
-        first = jnp.argmax(below >= level)
+        # From the worst down: a few examples of a small client are exact there, however many all have.
+        above = jnp.append(jnp.cumsum(n[order][:0:-1])[::-1], 0)
+        # The products of floats need not be whole numbers where the examples' are: a little more is enough.
+        tail = jnp.asarray(theta, n.dtype) * n.sum() * (1 + 4 * jnp.finfo(n.dtype).eps)
+        first = jnp.argmax(above <= tail)
         kept = seen & (report.loss >= report.loss[order[first]])
         return normalize(report.n, kept), state
 

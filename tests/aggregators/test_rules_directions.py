@@ -99,6 +99,14 @@ def test_fairmoo_closes_the_gap_first_and_does_not_widen_it_then():
     assert_allclose(np.linalg.norm(fair), 0.2, rtol=1e-4)
 
 
+@pytest.mark.parametrize("short", [1e-4, 0.0])
+def test_fairmoo_steps_as_far_beside_a_client_that_hardly_moved(short):
+    g = np.array([[short, 0, 0], [0, 1, 0], [0, 0.2, 1]], np.float32)
+    coef = coefficients(ff.fairmoo(), make_report(0, range(3), loss=[1, 1.01, 1.02], gram=g @ g.T))
+    assert_allclose(np.linalg.norm(coef @ g), 0.2, rtol=1e-4)
+    assert (coef[0] == 0) == (short == 0)
+
+
 def test_gifair_counts_how_many_losses_lie_below():
     coef = coefficients(ff.gifair(coeff=1.0), everybody(LOSSES), sizes=SIZES)
     p = SIZES / SIZES.sum()
@@ -156,6 +164,12 @@ def test_the_superquantiles_ends_are_fedavg_and_the_worst_client():
     assert_array_equal(coefficients(ff.superquantile(0.0), report).nonzero()[0], [4])
     ties = everybody(np.where(LOSSES > 1.5, 3.0, LOSSES))
     assert_array_equal(coefficients(ff.superquantile(0.0), ties).nonzero()[0], [1, 4, 6, 7])
+
+
+@pytest.mark.parametrize("theta", [0.0, 1e-7])
+def test_the_superquantile_sees_a_small_client_beside_millions_of_examples(theta):
+    report = make_report(0, range(3), loss=[1, 3, 2], n=[3e6, 1, 2])
+    assert_array_equal(coefficients(ff.superquantile(theta), report), [0, 1, 0])
 
 
 def stepped(method, reports, cohort=8):

@@ -334,6 +334,12 @@ def test_a_client_whose_slope_is_no_number_is_left_out_and_the_others_share_as_t
     assert_allclose(coefficients(rule, report), [*(slopes / slopes.sum()), np.nan], rtol=1e-6)
 
 
+def test_where_no_slope_is_above_0_the_prior_alone_weighs():
+    rule = ff.reweighted(lambda F: jnp.maximum(F - 5, 0), "size")
+    report = make_report(0, range(3), loss=[1, 2, 3], n=[10, 20, 70])
+    assert_allclose(coefficients(rule, report), [0.1, 0.2, 0.7], rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["afl", "fedmaba", "aaggff_s", "aaggff_d", "term", "pg_ffl"])
 def test_whole_numbers_of_examples_make_the_same_state(name):
     init = registry.make_rule(name, {}, learning_rate=0.1).init
