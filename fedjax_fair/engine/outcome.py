@@ -19,18 +19,18 @@ class Outcome(NamedTuple):
     counts: np.ndarray
     """bool[n]: who has examples."""
     failed: int
-    """How many of them failed."""
+    """How many of them failed, of several evaluations at the worst."""
     lost: bool
     """Whether nothing can be said of all: everybody failed, or somebody's metric is not finite."""
 
 
-def outcome(history: History, split: str | None = None, clients: Any = slice(None)) -> Outcome:
-    """How the run ended, at its last evaluation, on its first split by default."""
+def outcome(history: History, split: str | None = None, clients: Any = slice(None), last: int = 1) -> Outcome:
+    """How the run ended, on its first split by default; lost is one that was so at any of its last evaluations."""
     split = next(iter(history.scores)) if split is None else split
-    counts, broken = (of(history, split)[-1, clients] for of in (judged, failed))
-    accuracy = np.asarray(history.scores[split].accuracy)[-1, clients]
-    lost = broken.any() and (bool((broken == counts).all()) or not np.isfinite(accuracy[counts]).all())
-    return Outcome(counts, int(broken.sum()), bool(lost))
+    counts, broken = (of(history, split)[-last:, clients] for of in (judged, failed))
+    accuracy = np.asarray(history.scores[split].accuracy)[-last:, clients]
+    unknown = (broken == counts).all(1) | (counts & ~np.isfinite(accuracy)).any(1)
+    return Outcome(counts[-1], int(broken.sum(1).max()), bool((broken.any(1) & unknown).any()))
 
 
 def remark(outcomes: list[Outcome]) -> str:
@@ -63,7 +63,7 @@ def of_clients(history: History, clients: Any = None) -> History:
     mine, others = np.flatnonzero(clients), np.flatnonzero(~np.asarray(clients))
     number = np.argsort(np.concatenate([mine, others, np.arange(len(clients), history.ids.max(initial=0) + 1)]))
     scores = {split: jax.tree.map(lambda values: values[:, clients], of) for split, of in history.scores.items()}
-    examples = {split: judged(history, split)[:, clients].astype(np.int32) for split in scores}
+    examples = history.examples and {split: np.asarray(n)[:, clients] for split, n in history.examples.items()}
     names = history.names or Names()
     called = tuple(map(str, mine)) if names.clients is None else tuple(names.clients[k] for k in mine)
     groups = None if names.groups is None else tuple(names.groups[k] for k in mine)

@@ -10,7 +10,7 @@ from fedjax_fair.checks import check_count
 from fedjax_fair.data import FederatedData
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.plot.given import kind_of, per_client
-from fedjax_fair.plot.style import COLOURS, WIDTH, in_lines, legend_above, new_axes, paper, style
+from fedjax_fair.plot.style import COLOURS, WIDTH, in_legend, in_lines, legend_above, new_axes, paper, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,14 +37,14 @@ def lorenz(curves: Mapping[str, Any], ax: "Axes | None" = None, metric: Metric |
     gaps = []
     for i, (name, acc) in enumerate(rules.items()):
         if not len(acc):
-            ax.plot([], [], **style(i), label=name)
+            ax.plot([], [], **style(i), label=in_legend(name))
             continue
         gini = np.asarray(metrics.gini(acc))
         spread = f" ± {gini.std(ddof=1):.3f}" if len(acc) > 1 else ""
         grid = np.linspace(0, 1, acc.shape[1] + 1)
         points = [np.asarray(axis) for axis in metrics.lorenz(acc)]
         share = np.mean([np.interp(grid, p, held) for p, held in zip(*points)], 0)
-        ax.plot(100 * grid, 100 * share, **style(i), label=f"{name}: {gini.mean():.3f}{spread}")
+        ax.plot(100 * grid, 100 * share, **style(i), label=f"{in_legend(name)}: {gini.mean():.3f}{spread}")
         gaps.append((100 * grid, 100 * (grid - share)))
     if max(gap.max() for _, gap in gaps) < 10:
         inset = ax.inset_axes((0.6, 0.1, 0.38, 0.27))
@@ -86,7 +86,7 @@ def client_histogram(
         ax.stairs(heights, edges, baseline=row, color=colour, linewidth=1)
         ax.axhline(row, color=colour, linewidth=0.6)
         if len(x):
-            ax.plot(np.nanmean(x), row, "o", color=colour, clip_on=False)
+            ax.plot(np.nanmean(x, axis=1).mean(), row, "o", color=colour, clip_on=False)
     ax.set_yticks(rows, [in_lines(name, 18) for name in rules])
     ax.tick_params("y", length=0)
     scale = ax.secondary_yaxis("right")
@@ -109,13 +109,13 @@ def sorted_accuracy(curves: Mapping[str, Any], ax: "Axes | None" = None, metric:
     ax = new_axes(ax, 2.2)
     for i, (name, acc) in enumerate(rules.items()):
         if not len(acc):
-            ax.plot([], [], label=name, **style(i))
+            ax.plot([], [], label=in_legend(name), **style(i))
             continue
         held = [np.sort(seed[np.isfinite(seed)]) for seed in kind.scale * acc]
         held = held if kind.higher_is_better else [seed[::-1] for seed in held]
         share = np.linspace(0, 100, max(map(len, held)))
         lines = np.stack([np.interp(share, np.linspace(0, 100, len(seed)), seed) for seed in held])
-        ax.plot(share, lines.mean(0), label=name, **style(i))
+        ax.plot(share, lines.mean(0), label=in_legend(name), **style(i))
         if len(lines) > 1:
             ax.fill_between(share, lines.min(0), lines.max(0), color=style(i)["color"], alpha=0.12, linewidth=0)
     ax.set(xlabel="Clients, from the worst served (%)", xlim=(0, 100))

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from fedjax_fair import metrics
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.plot.given import check_accuracy, check_some, kind_of, settled
-from fedjax_fair.plot.style import COLOURS, MARKERS, legend_above, named, new_axes, paper
+from fedjax_fair.plot.style import COLOURS, MARKERS, in_legend, legend_above, named, new_axes, paper
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,14 +54,14 @@ def frontier(points: Mapping[str, Any], ax: "Axes | None" = None, metric: Metric
     for i, (name, acc) in enumerate(drawn.items()):
         marker = MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]
         if not len(acc):
-            ax.plot([], [], marker, color=COLOURS[i % len(COLOURS)], label=name)
+            ax.plot([], [], marker, color=COLOURS[i % len(COLOURS)], label=in_legend(name))
             continue
         mean = kind.scale * np.asarray(metrics.mean(acc))
         variance = (kind.scale / 100) ** 2 * np.asarray(metrics.variance(acc))
         (x, dx), (y, dy) = (interval(value.mean(1)) for value in (mean, variance))
         bars: dict[str, Any] = {} if np.isnan(dx) else {"xerr": dx, "yerr": dy, "elinewidth": 0.7}
         seen.append((x, y))
-        ax.errorbar(x, y, fmt=marker, color=COLOURS[i % len(COLOURS)], markersize=5, label=name, **bars)
+        ax.errorbar(x, y, fmt=marker, color=COLOURS[i % len(COLOURS)], markersize=5, label=in_legend(name), **bars)
     ax.set(xlabel=f"Mean client {kind.label}", ylabel=f"Variance over clients{kind.squared}")
     (left, bottom), (right, top) = np.min(seen, 0), np.max(seen, 0)
     least = 5 if kind.unit == "%" else 0.1 * abs(right)

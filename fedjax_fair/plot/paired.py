@@ -1,5 +1,6 @@
 """How rules differ from a baseline: paired differences in accuracy and in fairness, with their intervals."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from fedjax_fair.checks import check_choice
 from fedjax_fair.metrics.kind import ACCURACY, Metric
-from fedjax_fair.plot.style import COLOURS, MARKERS, legend_above, new_axes, paper
+from fedjax_fair.plot.style import COLOURS, MARKERS, in_legend, legend_above, new_axes, paper
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,14 +64,16 @@ def paired_frontier(
         style: dict[str, Any] = {
             "color": COLOURS[i % len(COLOURS)],
             "markersize": 5,
-            "label": rule,
+            "label": in_legend(rule),
             "elinewidth": 0.7,
         }
         marker = MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]
         ax.errorbar(u, v, xerr=du, yerr=dv, fmt=marker, **style)
     ax.axhline(0, color="0.6", linewidth=0.7, zorder=0)
     ax.axvline(0, color="0.6", linewidth=0.7, zorder=0)
-    ax.set(xlabel=f"{axes[x]}, minus {baseline}", ylabel=f"{axes[y]},\nminus {baseline}")
+    against = f", minus {in_legend(baseline)}"
+    ax.set_xlabel(textwrap.fill(axes[x] + against, 46, break_long_words=False))
+    ax.set_ylabel(textwrap.fill(axes[y] + against, 34, break_long_words=False))
     legend_above(ax, own)
     return ax
 

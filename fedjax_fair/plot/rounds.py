@@ -15,6 +15,7 @@ from fedjax_fair.plot.style import (
     MARKERS,
     WIDTH,
     Curves,
+    in_legend,
     legend_above,
     named,
     new_axes,
@@ -77,6 +78,8 @@ def measured(histories: Mapping[str, list[History]], measure: str, kind: Metric)
 def _called(measure: str, kind: Metric) -> str:
     """The measure, and its unit, as an axis names it."""
     own = {"accuracy": f"Mean {kind.label}", "variance": f"Variance over clients{kind.squared}"}
+    unit = "points" if kind.unit == "%" else kind.unit
+    own["std"] = f"Standard deviation over clients{f' ({unit})' if unit else ''}"
     part, share = re.fullmatch(r"(\D+)(\d*)", measure).groups()  # type: ignore[union-attr]
     words = part.replace("_", " ").capitalize()
     return own.get(measure, f"{words} {share} %: {kind.label}" if share else words)
@@ -90,7 +93,8 @@ def draw_rounds(curves: Mapping[str, Any], ylabel: str, band: str, ax: "Axes | N
     for i, (name, (t, y)) in enumerate(rules.items()):
         centre, marker = y.mean(0), MARKERS[i % len(MARKERS)]
         every = max(1, len(t) // 5)  # about five markers a line, staggered
-        ax.plot(t, centre, label=name, marker=marker, markevery=(i * every // len(rules), every), **style(i))
+        marked: dict[str, Any] = {"marker": marker, "markevery": (i * every // len(rules), every)}
+        ax.plot(t, centre, label=in_legend(name), **marked, **style(i))
         if band != "none" and len(y) > 1:
             spread = y.std(0, ddof=1)
             low, high = (y.min(0), y.max(0)) if band == "range" else (centre - spread, centre + spread)
@@ -141,8 +145,9 @@ def regret(ledgers: Mapping[str, Any], ax: "Axes | None" = None) -> "Axes":
     """
     ax = new_axes(ax, 2.4)
     for i, (name, account) in enumerate(named(ledgers).items()):
-        ax.plot(account.rounds, np.where(account.regret > 0, account.regret, np.nan), label=name, **style(i))
-        ax.plot(account.rounds, account.bound, **{**style(i), "linewidth": 0.7}, label=f"{name}, bound")
+        label, above = in_legend(name), np.where(account.regret > 0, account.regret, np.nan)
+        ax.plot(account.rounds, above, label=label, **style(i))
+        ax.plot(account.rounds, account.bound, **{**style(i), "linewidth": 0.7}, label=f"{label}, bound")
     ax.set(xlabel="Round", ylabel="Regret (nats)", yscale="log")
     legend_above(ax, grow=True)
     return ax

@@ -73,13 +73,18 @@ def style(i: int) -> dict[str, Any]:
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
 
 
+def in_legend(name: str) -> str:
+    """A rule's name as it is: matplotlib reads ``$`` as mathematics, and lists nothing that begins with ``_``."""
+    return ("\u200a" if name.startswith("_") else "") + name.replace("$", r"\$")
+
+
 def in_lines(name: str, letters: int) -> str:
     """A rule's name in lines of so many letters, where its ``:``, ``,``, ``@`` and ``_`` let it.
 
     >>> in_lines("my_rules.py:by_rank:power=3", 20)
     'my_rules.py:by_rank:\\npower=3'
     """
-    lines = [""]
+    lines, name = [""], in_legend(name)
     for piece in re.split(r"(?<=[:,@])", name):
         pieces = [piece] if len(piece) <= letters else re.split(r"(?<=_)", piece)
         for part in pieces:

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedjax_fair.checks import check_count
 from fedjax_fair.engine.history import History
-from fedjax_fair.plot.style import in_lines, legend_above, named, new_axes, new_figure, paper, style
+from fedjax_fair.plot.style import in_legend, in_lines, legend_above, named, new_axes, new_figure, paper, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -125,14 +125,21 @@ def _count(history: History, n_clients: int | None) -> int:
 def selections(histories: Mapping[str, History], n_clients: int | None = None, ax: "Axes | None" = None) -> "Axes":
     """In how many rounds each client took part, from the rarest to the most frequent, for ``{name: history}``.
 
-    Who was selected but absent, or whose update was left out, took no part.
+    Who was selected but absent, or whose update was left out, took no part. Where the same clients took part in the
+    same rounds, one line, in the colour of the first, is of all these.
     """
     own = ax is None
     ax = new_axes(ax, 2.2)
+    alike: dict[bytes, list[tuple[int, str]]] = {}
     for i, (name, history) in enumerate(named(histories).items()):
+        _count(history, n_clients)
+        alike.setdefault(np.where(history.active, history.ids, -1).tobytes(), []).append((i, name))
+    for (i, first), *others in alike.values():
+        history = histories[first]
         count = _count(history, n_clients)
         rounds = np.sort(np.bincount(history.ids[history.active], minlength=count))
-        ax.step(np.arange(count + 1), np.append(rounds, rounds[-1]), where="post", label=name, **style(i))
+        label = f"{in_legend(first)} and {len(others)} more, alike" if others else in_legend(first)
+        ax.step(np.arange(count + 1), np.append(rounds, rounds[-1]), where="post", label=label, **style(i))
     ax.set(xlabel="Clients, from the rarest", ylabel="Rounds taken part in")
     ax.margins(x=0)
     ax.set_ylim(bottom=0)

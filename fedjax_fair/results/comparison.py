@@ -1,6 +1,7 @@
 """What a comparison found: every rule's measures per replicate, paired differences, and what a reader must know."""
 
 import textwrap
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,7 +122,8 @@ class Comparison(NamedTuple):
     def failures(self) -> dict[str, str]:
         """What has to be said behind the name of a row of which runs failed, such as " (1 of 3 seeds failed)"."""
         rows = {**self.runs, **self.references}
-        ended = {rule: remark([outcome(self.judged(h), self.split) for h in of]) for rule, of in rows.items()}
+        how = partial(outcome, split=self.split, last=self.last)
+        ended = {rule: remark([how(self.judged(h)) for h in of]) for rule, of in rows.items()}
         return {rule: said for rule, said in ended.items() if said}
 
     def table(self) -> str:
@@ -239,7 +241,7 @@ def measured(
     mine = [of_clients(history, clients) for history in histories]
     accuracy = np.stack([np.asarray(history.scores[split].accuracy)[-last:] for history in mine])
     counts = np.stack([judged(history, split)[-last:] for history in mine])
-    lost = np.array([outcome(history, split).lost for history in mine])
+    lost = np.array([outcome(history, split, last=last).lost for history in mine])
     rows = metrics.summary(accuracy, metric=mine[0].metric, where=counts)  # f[R, last]
     return {measure: np.where(lost, np.nan, np.asarray(rows[measure], float).mean(1)) for measure in MEASURES}
 

@@ -28,6 +28,8 @@ def spread(values: np.ndarray, digits: int, form: str = "f") -> str:
     largest = np.abs(numbers).max()
     if form == "g" and len(numbers) > 1 and 1e-4 <= largest < 1e6:  # both to the same place after the point
         digits, form = max(digits - 1 - math.floor(math.log10(largest)), 0), "f"
+        if numbers[1] > 0:  # and a digit of the deviation
+            digits = max(digits, min(-math.floor(math.log10(numbers[1])), 3))
     shown = [f"{number:z.{digits}{form}}" for number in numbers]
     fractions = digits >= 3 and largest < 1
     return "±".join(without_zero(number) if fractions else number for number in shown)

@@ -176,12 +176,13 @@ def _csv(rows: list[list[str]]) -> str:
 def write_plots(folder: Path, runs: Runs, clients: np.ndarray | None = None) -> None:
     """Lorenz curves, histograms of the clients' accuracies, accuracy and fairness over rounds, as PNG.
 
-    None where every run failed.
+    None where every run failed; no Lorenz curves of a metric that may be negative.
     """
     seen = {rule: [of_clients(history, clients) for history in histories] for rule, histories in runs.items()}
     if all(outcome(history).lost for histories in seen.values() for history in histories):
         return
-    plot.save(plot.lorenz(seen), folder / "lorenz.png")
+    if one_metric([history for histories in seen.values() for history in histories]).range[0] >= 0:
+        plot.save(plot.lorenz(seen), folder / "lorenz.png")  # which there is none of an R²
     plot.save(plot.client_histogram(seen), folder / "histogram.png")
     plot.save(plot.accuracy_and_fairness(seen), folder / "over_rounds.png")
 

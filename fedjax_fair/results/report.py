@@ -95,8 +95,7 @@ def render(
     swept = f"{settings['aggregator']}: " if {"grid", "aggregator"} <= settings.keys() else ""
     title = f"{swept}{', '.join(rules[:4])}{' and others' if len(rules) > 4 else ''}"
     seeds = len(next(iter(summary["rules"].values()))["accuracy"]["per_seed"])
-    rounds = int(arrays[f"{rules[0]}/ids"].shape[1])
-    clients = int(arrays[f"{rules[0]}/accuracy"].shape[-1])
+    rounds, clients = (_one_or_all(arrays, rules, *of) for of in (("ids", 1), ("accuracy", -1)))
     judged = "" if honest is None else f" Judged by {int(honest.sum())} of them."
     if honest is not None and "fault" in settings:
         liars = f"{int((~honest).sum())} do {settings['fault']}"
@@ -157,12 +156,19 @@ def figure(caption: str, source: str, kind: str = "", narrow: str = "") -> str:
     return f"<figure{shown}>{image}<figcaption>{caption}</figcaption></figure>"
 
 
+def _one_or_all(arrays: dict[str, np.ndarray], rules: list[str], name: str, axis: int) -> str:
+    """A length of the rules' arrays, or theirs in turn where they differ."""
+    lengths = [str(arrays[f"{rule}/{name}"].shape[axis]) for rule in rules]
+    return lengths[0] if len(set(lengths)) == 1 else ", ".join(lengths)
+
+
 def legend_of(metric: Metric, split: str, few: str) -> str:
     """What the table's columns are."""
     text = LEGEND.format(split=escape(split), few=few)
     if metric == ACCURACY:
         return text
-    return text.replace("accuracy,", f"{escape(metric.label)},")
+    better = "higher" if metric.higher_is_better else "lower"
+    return text.replace("accuracy,", f"{escape(metric.label)},") + f" Of {escape(metric.name)} {better} is better."
 
 
 def table(

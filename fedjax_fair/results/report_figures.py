@@ -73,17 +73,8 @@ def _of_results(runs: dict[str, list[History]], metric: Metric, last: int | None
 
 
 def _selections(first: dict[str, History], clients: int) -> Drawing:
-    """Rules of which the same clients took part are one line."""
-    drawn: dict[bytes, list[str]] = {}
-    for rule, history in first.items():
-        drawn.setdefault(np.where(history.active, history.ids, -1).tobytes(), []).append(rule)
-    alike = {_several(names): first[names[0]] for names in drawn.values()}
     caption = "How often clients took part, first seed"
-    return Drawing("selections", caption, partial(plot.selections, alike, clients))
-
-
-def _several(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more, alike"
+    return Drawing("selections", caption, partial(plot.selections, first, clients))
 
 
 def ends(runs: dict[str, list[History]], last: int | None = None) -> dict[str, np.ndarray]:
@@ -94,10 +85,11 @@ def ends(runs: dict[str, list[History]], last: int | None = None) -> dict[str, n
     count = last or max(1, min(10, len(next(iter(runs.values()))[0].rounds) // 4))
     late = {}
     for rule, histories in runs.items():
-        seeds = [seed.accuracy[-count:] for seed in histories if not outcome(seed).lost]
+        ended = [outcome(seed, last=count) for seed in histories]
+        seeds = [seed.accuracy[-count:] for seed, how in zip(histories, ended) if not how.lost]
         seeds = [accuracy for accuracy in seeds if not np.isnan(accuracy).all(1).any()]
         of_none = np.zeros((0, count, histories[0].accuracy.shape[1]))  # it keeps its place, and so its colour
-        late[rule + remark([outcome(seed) for seed in histories])] = np.stack(seeds) if seeds else of_none
+        late[rule + remark(ended)] = np.stack(seeds) if seeds else of_none
     return late if any(map(len, late.values())) else {}
 
 

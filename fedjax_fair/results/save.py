@@ -57,6 +57,9 @@ def save(
         if len(lengths := sorted({(len(h.ids), len(h.rounds)) for h in histories})) > 1:
             got = " and ".join(f"{rounds} rounds with {judged} evaluations" for rounds, judged in lengths)
             raise ValueError(f"runs must have seeds of one length under each name, got {got} for {rule!r}")
+        if len({(h.ids.shape, h.accuracy.shape, *map(int, h.rounds)) for h in histories}) > 1:
+            wanted = "as many clients, cohorts as large and evaluations at the same rounds"
+            raise ValueError(f"runs must have {wanted} for all seeds of a name, got others for {rule!r}")
     if found is not None and clients is not None:
         raise ValueError("clients is settled by ff.compare(clients=...) where runs is a comparison, got both")
     if not isinstance(settings, Mapping | None):

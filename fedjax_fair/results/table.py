@@ -170,12 +170,13 @@ def drawn(heads: list[str], rows: list[list[str]]) -> str:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     made = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
     for heading in heads:
-        made.add_column(heading, justify="left" if heading is heads[0] else "right", no_wrap=True)
+        made.add_column(Text(heading), justify="left" if heading is heads[0] else "right", no_wrap=True)
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*map(Text, row))  # a name's brackets are no markup
     console = Console(
         width=1000, file=StringIO(), force_jupyter=False, color_system=None
     )  # never cut: a terminal that is too narrow wraps

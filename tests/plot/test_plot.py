@@ -375,6 +375,22 @@ def test_selections_count_rounds_per_client():
     assert line.get_ydata().tolist() == [0, 1, 1, 1, 1]
 
 
+def test_rules_of_which_the_same_clients_took_part_are_one_line_in_the_colour_of_the_first():
+    some, others = of_rounds([[0, 1], [0, 2]]), of_rounds([[1, 2], [2, 0]])
+    ax = plot.selections({"a": some, "b": some, "c": others}, 4)
+    assert ax.get_legend_handles_labels()[1] == ["a and 1 more, alike", "c"]
+    assert [to_hex(line.get_color()) for line in ax.lines] == [plot.COLOURS[0].lower(), plot.COLOURS[2].lower()]
+
+
+def test_names_are_no_mathematics_and_none_is_missing_from_a_legend(final):
+    odd = {"_mine": final["AFL"], "$^$": final["FedAvg"]}
+    for draw in (plot.lorenz, plot.sorted_accuracy, plot.client_histogram, plot.frontier):
+        ax = draw(odd if draw is not plot.frontier else {name: acc[:, None] for name, acc in odd.items()})
+        ax.figure.draw_without_rendering()
+        held = [text.get_text() for text in ax.get_yticklabels()] if ax.get_legend() is None else texts(ax)
+        assert all(any(word in text for text in held) for word in ("_mine", r"\$^\$"))
+
+
 def test_the_frontier_has_students_interval_over_the_seeds():
     acc = np.array([[0.5, 0.7], [0.6, 0.8], [0.7, 0.9]])  # means 60, 70, 80
     ax = plot.frontier({"a": acc, "one": acc[:1]})
@@ -499,8 +515,10 @@ def test_the_paired_figure_names_the_metric_that_was_compared():
     for given in ({"metric": error}, {}):
         of = differing("afl") if given else Differences(differing("afl"), "fedavg", error)
         ax = plot.paired_frontier(of, "fedavg", **given)
-        assert ax.get_xlabel() == "Mean client error (cm, lower is better), minus fedavg"
-        assert ax.get_ylabel().startswith("Mean of the worst 10 % of clients (cm, lower is better)")
+        x, y = (" ".join(label.split()) for label in (ax.get_xlabel(), ax.get_ylabel()))
+        assert x == "Mean client error (cm, lower is better), minus fedavg"
+        assert y == "Mean of the worst 10 % of clients (cm, lower is better), minus fedavg"
+        test_every_figure_fits_one_column(ax)
 
 
 def test_the_paired_figure_refuses_an_order_that_lacks_a_rule():

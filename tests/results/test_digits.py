@@ -22,6 +22,8 @@ RMSE = ff.Metric(None, name="rmse", unit="mmHg", range=(0, float("inf")))
         ((1.0, 1.0), "worst10", AUROC, "1.000±0.000"),
         ((48.26, 50.01), "accuracy", RMSE, "49.13±1.24"),
         ((12345.0, 12999.0), "accuracy", RMSE, "12672±462"),
+        ((1500.0, 1500.6), "accuracy", RMSE, "1500.3±0.4"),
+        ((1500.0, 1500.0), "accuracy", RMSE, "1500±0"),
         ((1e-9, 1.0, -1.0 + 1e-9), "accuracy", RMSE, ".0000±1.0000"),
         ((3.2e25, 1e25), "accuracy", RMSE, "2.1e+25±1.556e+25"),
         ((0.181, 0.177), "gini", RMSE, ".179±.003"),

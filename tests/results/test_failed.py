@@ -207,6 +207,38 @@ def test_a_run_that_failed_counts_in_no_measure_of_its_row_better_off_included()
     np.testing.assert_array_equal(better_off([FINE, DEAD, FINE], [alone] * 3), [50, NAN, 50])
 
 
+def test_a_run_that_failed_at_an_earlier_one_of_the_last_evaluations_is_named():
+    late = scored([[0.5, 0.7], [NAN, NAN], [0.5, 0.7]], [[1, 1], [NAN, NAN], [1, 1]])
+    fine = scored([[0.5, 0.7]] * 3)
+    found = compared({"a": [fine, late, fine]}, last=2)
+    assert np.isnan(found.measures()["a"]["accuracy"]).tolist() == [False, True, False]
+    assert found.failures() == {"a": " (1 of 3 seeds failed)"}
+    assert "(1 of 3 seeds failed)" in found.table()
+    assert compared({"a": [fine, late, fine]}, last=1).failures() == {}
+
+
+def test_judged_clients_keep_the_number_of_their_examples():
+    told = scored([[0.5, 0.6, 0.7]], examples={"test": np.array([[3, 0, 5]])})
+    table = of_clients(told, np.array([True, False, True])).client_table()
+    assert table["examples"].tolist() == [3, 5]
+
+
+@pytest.mark.parametrize("name", ["fedavg[size]", "x[/y]", "[red]"])
+def test_a_names_brackets_are_no_markup(name):
+    assert row(ff.table({name: FINE, "b": FINE}), name)[0] == "60.0"
+
+
+def test_there_are_no_lorenz_curves_of_what_may_be_negative(tmp_path):
+    kind = ff.Metric(None, name="R²", range=(-np.inf, 1.0))
+    write_plots(tmp_path, {"a": [scored([[-0.5, 0.7]], metric=kind)]})
+    assert {path.name for path in tmp_path.iterdir()} == {"histogram.png", "over_rounds.png"}
+
+
+def test_the_page_has_every_rules_rounds(tmp_path):
+    page = report(ff.save(tmp_path / "out", {"a": FINE, "b": scored([[0.5, 0.7]] * 3)})).read_text()
+    assert "1, 3 rounds" in page
+
+
 def test_who_has_no_value_under_either_model_is_not_better_or_worse_off():
     """An F1 of nobody told the class: NaN is no failure of the model that tells nobody."""
     kind = ff.Metric(None, name="f1", for_everybody=False)

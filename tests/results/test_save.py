@@ -218,6 +218,14 @@ WRONG = {
         lambda h, p: ff.save(p, {"a": [h, h._replace(ids=h.ids[:-1])]}),
         "runs must have seeds of one length under each name, got .* rounds with .* for 'a'",
     ),
+    "seeds of two cohorts": (
+        lambda h, p: ff.save(p, {"a": [h, h._replace(ids=h.ids[:, :1])]}),
+        "runs must have as many clients, cohorts as large and evaluations at the same rounds for all seeds",
+    ),
+    "seeds evaluated at other rounds": (
+        lambda h, p: ff.save(p, {"a": [h, h._replace(rounds=h.rounds + 1)]}),
+        "runs must have as many clients, .* got others for 'a'",
+    ),
     "earlier results": (
         lambda h, p: ff.save(ff.save(p, {"a": h}), {"a": h}),
         "folder .* already holds results: name another folder, or pass overwrite=True",
