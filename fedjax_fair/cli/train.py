@@ -20,7 +20,7 @@ from fedjax_fair.engine.history import History
 from fedjax_fair.engine.progress import lines
 from fedjax_fair.engine.run import run
 from fedjax_fair.engine.sweep import sweep
-from fedjax_fair.results.folder import about, write, write_plots
+from fedjax_fair.results.folder import about, write, write_frontier, write_plots
 from fedjax_fair.results.table import left_out, table
 
 Runs = dict[str, list[History]]
@@ -142,6 +142,8 @@ def finish(plan: Plan | Grid, folder: Path, runs: Runs, notes: Console) -> None:
     if honest is not None and not (experiment.json or experiment.quiet):
         print(f"Judged by the {int(honest.sum())} honest clients; {int((~honest).sum())} do {experiment.fault}.")
     write_plots(folder, runs, honest)
+    if isinstance(plan, Grid):
+        write_frontier(folder, runs, honest)
     notes.print(f"Results in {folder}")
     if experiment.evaluate == "validation" and isinstance(plan, Grid):
         chosen = f"{shlex.quote(str(folder / 'config.toml'))} --grid NAME=VALUE ..."

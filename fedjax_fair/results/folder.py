@@ -20,6 +20,7 @@ from fedjax_fair.engine.outcome import identical, of_clients, one_metric, outcom
 from fedjax_fair.metrics.kind import ACCURACY
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.differences import PAIRED
+from fedjax_fair.results.report_figures import ends
 from fedjax_fair.results.table import Runs, summarize
 
 
@@ -95,6 +96,7 @@ def write(
         "lorenz.png",
         "histogram.png",
         "over_rounds.png",
+        "frontier.png",
     ):
         (folder / name).unlink(missing_ok=True)
     summaries = {rule: summarize(histories, clients) for rule, histories in runs.items()}
@@ -185,6 +187,14 @@ def write_plots(folder: Path, runs: Runs, clients: np.ndarray | None = None) -> 
         plot.save(plot.lorenz(seen), folder / "lorenz.png")  # which there is none of an R²
     plot.save(plot.client_histogram(seen), folder / "histogram.png")
     plot.save(plot.accuracy_and_fairness(seen), folder / "over_rounds.png")
+
+
+def write_frontier(folder: Path, runs: Runs, clients: np.ndarray | None = None) -> None:
+    """Mean against variance of every point of a sweep, over the evaluations that the page takes, as PNG."""
+    seen = {rule: [of_clients(history, clients) for history in histories] for rule, histories in runs.items()}
+    if len(seen) > 1 and (late := ends(seen)):
+        metric = one_metric([history for histories in seen.values() for history in histories])
+        plot.save(plot.frontier(late, metric=metric), folder / "frontier.png")
 
 
 def about(command: str) -> dict[str, Any]:

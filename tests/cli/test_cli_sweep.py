@@ -30,7 +30,8 @@ def test_every_point_is_a_row_with_every_seed(swept):
     rows = json.loads((swept / "summary.json").read_text())["rules"]
     assert [*rows] == [f"alpha={a},lr={lr}" for a in (0.2, 0.8) for lr in (0.05, 0.1)]
     assert all(len(row["accuracy"]["per_seed"]) == 2 for row in rows.values())
-    assert {path.name for path in swept.iterdir()} >= {"config.toml", "history.npz", "summary.csv", "lorenz.png"}
+    files = {path.name for path in swept.iterdir()}
+    assert files >= {"config.toml", "history.npz", "summary.csv", "lorenz.png", "frontier.png"}
 
 
 def test_a_point_is_the_run_with_its_settings_and_seed(swept, tmp_path, capsys):
