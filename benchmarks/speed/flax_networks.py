@@ -1,4 +1,4 @@
-"""The networks of the workloads as a user writes them in flax: :mod:`benchmarks.speed.networks` names them."""
+"""The networks of the workloads as a user writes them in flax: ``FORWARD`` of :mod:`benchmarks.speed.workloads` names them."""
 
 import flax.linen as nn
 import jax
