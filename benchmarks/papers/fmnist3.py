@@ -3,8 +3,8 @@
 FedFV's authors publish their records (200 rounds of one full-batch gradient step, rate .1, official test images).
 Their model ends in a softmax and their loss applies another; the same rows with one softmax (500 rounds at rate
 .01) are beside them, with what q-FFL's Table 2 and PG-FFL's Table II print (other rates and numbers of rounds:
-6,000 in q-FFL's code, not stated by PG-FFL, which trains by Adam). PG-FFL reads validation accuracies: its row gives a tenth of the
-training images up for them.
+6,000 in q-FFL's code, not stated by PG-FFL, which trains by Adam).
+PG-FFL reads validation accuracies: its row gives a tenth of the training images up for them.
 """
 
 from pathlib import Path

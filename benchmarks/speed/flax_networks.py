@@ -1,4 +1,4 @@
-"""The networks of the workloads as a user writes them in flax: ``FORWARD`` of :mod:`benchmarks.speed.workloads` names them."""
+"""The networks of the workloads as a user writes them in flax; ``workloads.FORWARD`` names them."""
 
 import flax.linen as nn
 import jax
