@@ -1,6 +1,6 @@
 """Regret of the online rules: what their weights earned against the best fixed weights in hindsight."""
 
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -66,6 +66,7 @@ def ledger(
     ICML 2024.
     """
     check_choice("cdf", cdf, CDFS)
+    check_choice("variant", variant, get_args(Variant))
     losses = jnp.asarray(losses)
     if losses.ndim != 2 or 0 in losses.shape:
         raise ValueError(f"losses must be [T, N] with T and N above 0, got shape {losses.shape}")
@@ -77,8 +78,9 @@ def ledger(
     rounds, n = losses.shape
     if not jnp.issubdtype(losses.dtype, jnp.floating):
         losses = losses.astype(jnp.result_type(float))
-    state = aggregator.init(jnp.ones((n,), losses.dtype), jax.random.key(0))
-    if not hasattr(state, "p"):
+    if isinstance(aggregator, Aggregator):
+        state = aggregator.init(jnp.ones((n,), losses.dtype), jax.random.key(0))
+    if not isinstance(aggregator, Aggregator) or not hasattr(state, "p"):
         raise ValueError("ledger takes an online rule, ff.aaggff_s(...) or ff.aaggff_d(...)")
     online_newton = hasattr(state, "curvature")
     everyone, ids = jnp.ones((n,), bool), jnp.arange(n, dtype=jnp.int32)

@@ -6,7 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedjax_fair.types import Aggregator, Memory, Method, Params, as_method
+from fedjax_fair.selectors import excluding
+from fedjax_fair.types import Aggregator, Memory, Method, Params, Selector, as_method
 
 
 def around(
@@ -33,6 +34,23 @@ def around(
     before = method.local
     inside = local if before is None else lambda trainer: local(before(trainer))
     return method._replace(memory=memory, local=inside)
+
+
+def of_all(name: str, method: Method) -> Callable[[Selector], Selector]:
+    """For ``Method.selector``: the selector, which may leave nobody out for good.
+
+    The server of ``name`` divides by all clients. Beside ``ff.excluding`` what it adds up would be too small.
+    """
+
+    def check(given: Selector) -> Selector:
+        if given.select.__module__ == excluding.__module__:
+            raise ValueError(
+                f"{name} divides by all clients, those of ff.excluding(...), too: train it on a federation of the "
+                "others alone"
+            )
+        return given if method.selector is None else method.selector(given)
+
+    return check
 
 
 def zeros(params: Params) -> Params:

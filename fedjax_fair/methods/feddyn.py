@@ -10,7 +10,7 @@ from jax import Array
 from fedjax_fair.aggregators.fedavg import fedavg
 from fedjax_fair.checks import check_range
 from fedjax_fair.local.remembering import Around, Finish, plus, squared_distance
-from fedjax_fair.methods.base import around, zeros
+from fedjax_fair.methods.base import around, of_all, zeros
 from fedjax_fair.numerics.batch_sum import over_clients
 from fedjax_fair.types import (
     Aggregator,
@@ -50,7 +50,8 @@ def feddyn(alpha: Array | float = 0.01, aggregator: Aggregator | Method | None =
       aggregator: the server's rule, without a transform of its own; by default ``fedavg("uniform")``.
 
     Raises:
-      ValueError: ``alpha`` is negative, or an aggregator whose clients remember or that has a server transform.
+      ValueError: ``alpha`` is negative, or an aggregator whose clients remember or that has a server transform; in
+        ``simulation``, ``ff.excluding``: N are all clients.
 
     Differs from the paper in: local training is what the trainer does, a number of steps, not the minimum, as in
     the authors' code.
@@ -82,4 +83,4 @@ def feddyn(alpha: Array | float = 0.01, aggregator: Aggregator | Method | None =
 
     base = fedavg("uniform") if aggregator is None else aggregator
     made = around("feddyn", base, Memory(init=zeros), local, own_server=True)
-    return made._replace(transform=transform)
+    return made._replace(transform=transform, selector=of_all("feddyn", made))

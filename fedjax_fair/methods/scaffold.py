@@ -9,7 +9,7 @@ from jax import Array
 
 from fedjax_fair.aggregators.fedavg import fedavg
 from fedjax_fair.local.remembering import Around, Finish, full_gradient, inner, need_local_sgd, plus
-from fedjax_fair.methods.base import around, zeros
+from fedjax_fair.methods.base import around, of_all, zeros
 from fedjax_fair.types import (
     Aggregator,
     Client,
@@ -51,7 +51,7 @@ def scaffold(option: Literal[1, 2] = 2, aggregator: Aggregator | Method | None =
 
     Raises:
       ValueError: another option, an aggregator whose clients remember; in ``simulation``, a trainer that is not
-        ``local_sgd``'s under option 2.
+        ``local_sgd``'s under option 2, or ``ff.excluding``: N are all clients.
 
     Differs from the paper in: option 2 takes the mean of the local gradients. For plain SGD that is the printed
     :math:`c_k - c + (w - v) / (K \eta)`, a weight decay included. It needs no rate: a schedule, momentum or Adam
@@ -99,4 +99,5 @@ def scaffold(option: Literal[1, 2] = 2, aggregator: Aggregator | Method | None =
         return optax.chain(keeps, server_transform(as_method(base), n_clients, cohort))
 
     memory = Memory(init=zeros, message=zeros, broadcast=lambda state: state[0], summed=True)
-    return around("scaffold", base, memory, local)._replace(transform=transform)
+    made = around("scaffold", base, memory, local)
+    return made._replace(transform=transform, selector=of_all("scaffold", made))

@@ -26,6 +26,8 @@ def group_means(values: Any, groups: Sequence[str], where: Any = None) -> dict[s
     if numbers.ndim != 1 or names.shape != numbers.shape:
         raise ValueError(f"groups must name a group per client, {list(numbers.shape)}, got {list(names.shape)}")
     counts = np.isfinite(numbers) if where is None else np.asarray(mask_of(where))
+    if counts.shape != numbers.shape:
+        raise ValueError(f"where must have one entry per client, {list(numbers.shape)}, got {list(counts.shape)}")
     found = {}
     for name in np.unique(names):
         mine = numbers[(names == name) & counts]

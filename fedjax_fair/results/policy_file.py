@@ -64,8 +64,10 @@ def load_policy(path: str | Path) -> Policy:
         weights = check_choice("weights", about["weights"], WEIGHTS)
     except OSError as error:
         raise CheckpointError(f"policy {path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
         raise CheckpointError(f"policy {path} cannot be read ({type(error).__name__}: {error})") from error
     rewards = arrays.pop("rewards", None)
+    if not arrays:
+        raise CheckpointError(f"policy {path} cannot be read: it holds no parameters")
     params = jax.tree.map(jnp.asarray, traverse_util.unflatten_dict(arrays, sep="/"))
     return Policy(params, state, weights, rewards)

@@ -120,7 +120,7 @@ def clip_and_noise(max_norm: float, noise_multiplier: float) -> optax.GradientTr
       noise_multiplier: z, at least 0.
 
     Raises:
-      ValueError: a value out of range.
+      ValueError: a value out of range; in ``simulation``, a method whose clients send a message besides the update.
 
     Source: McMahan, Ramage, Talwar, Zhang, Learning differentially private recurrent language models, ICLR 2018.
     """
@@ -128,6 +128,11 @@ def clip_and_noise(max_norm: float, noise_multiplier: float) -> optax.GradientTr
     check_range("noise_multiplier", noise_multiplier, 0)
 
     def update(g: Params, state: State, params: Params = None, **sent: Any) -> tuple[Params, State]:
+        if sent.get("messages"):
+            raise ValueError(
+                "clip_and_noise protects the updates alone, and this method's clients send a message besides, as "
+                "scaffold's and drfa's do: take a method without one, or ff.defences.clip_updates"
+            )
         coef = sent["coef"]
         clipped = _clipped(sent["report"], coef, max_norm)
         leaves, structure = jax.tree.flatten(clipped)
@@ -168,6 +173,7 @@ def check_descends(
         g = jax.tree.map(lambda u: -u.sum(0), report.updates)
         trail = [g]
         sent = {"report": report, "coef": report.loss, "key": key, "trail": trail, "cancels": cancels}
+        sent |= {"messages": memory is not None and memory.message is not None}
         moved, _ = optax.with_extra_args_support(server).update(g, server.init(params), params, **sent)
         if is_among(moved, trail):
             raise ValueError(

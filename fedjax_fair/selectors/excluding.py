@@ -14,7 +14,8 @@ def excluding(ids: Any, selector: Selector) -> Selector:
     """A selector for all clients but these, who are never asked for anything: how a model serves newcomers.
 
     The selector inside sees a federation of the others alone. Every client is still evaluated: score those of
-    ``ids`` apart by ``ff.table(runs, clients=mask)``, with a model of their own by ``ff.fine_tune``.
+    ``ids`` apart by ``ff.table(runs, clients=mask)``, with a model of their own by ``ff.fine_tune``. Rules that
+    keep a weight for every client, such as AFL and AAggFF-D, keep one for these, too.
 
     Args:
       ids: the clients that are left out, such as ``range(80, 100)``; distinct.
@@ -24,7 +25,10 @@ def excluding(ids: Any, selector: Selector) -> Selector:
       ValueError: ids that are none or twice; in ``simulation``, ids that nobody has, or a cohort larger than what
         is left.
     """
-    left_out = np.asarray(list(ids) if not isinstance(ids, np.ndarray) else ids)
+    try:
+        left_out = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids))
+    except (TypeError, ValueError):  # no list, or one of lists
+        left_out = np.asarray(None)
     if (
         left_out.ndim != 1
         or not np.issubdtype(left_out.dtype, np.integer)

@@ -111,6 +111,11 @@ def test_whole_numbers_are_losses_too():
 def test_only_online_rules_have_an_account():
     with pytest.raises(ValueError, match="ledger takes an online rule"):
         ff.ledger(ff.fedavg(), np.ones((3, 2)))
+    for rule in (ff.defences.clip_losses(ff.aaggff_d()), ff.aaggff_d, "aaggff_d"):
+        with pytest.raises(ValueError, match="ledger takes an online rule"):
+            ff.ledger(rule, np.ones((3, 2)))
+    with pytest.raises(ValueError, match="variant must be one of paper, repo, got 'Paper'"):
+        ff.ledger(ff.aaggff_d(), np.ones((3, 2)), variant="Paper")
     for shape in ((3,), (0, 3)):
         with pytest.raises(ValueError, match=r"losses must be \[T, N\] with T and N above 0, got shape"):
             ff.ledger(ff.aaggff_d(), np.ones(shape))

@@ -158,6 +158,7 @@ REFUSED = {
         lambda: ff.data.table(frame(), client="town", label="ill", group="town")
     ),
     "groups must name a group per client, [2], got [1]": lambda: group_means([1, 2], ["a"]),
+    "where must have one entry per client, [2], got [1]": lambda: group_means([1, 2], ["a", "b"], np.array([True])),
 }
 
 

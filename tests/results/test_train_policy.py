@@ -1,5 +1,6 @@
 """A policy trained on many federations: its gradient by hand, what it learns, and that it is kept."""
 
+import json
 import warnings
 
 import jax
@@ -283,6 +284,13 @@ def test_a_file_that_is_no_policy_is_one_sentence(tmp_path):
     (tmp_path / "text.npz").write_text("no")
     with pytest.raises(CheckpointError, match=r"policy .*text.npz cannot be read \(ValueError"):
         ff.load_policy(tmp_path / "text.npz")
+    np.save(tmp_path / "array.npy", np.ones(3))
+    about = json.dumps({"state": next(iter(STATES)), "weights": next(iter(WEIGHTS))})
+    for name, told in (("empty", about), ("list", "[1]")):
+        np.savez(tmp_path / f"{name}.npz", about=np.array(told))
+    for name in ("array.npy", "empty.npz", "list.npz"):
+        with pytest.raises(CheckpointError, match=f"policy .*{name} cannot be read"):
+            ff.load_policy(tmp_path / name)
     with pytest.raises(ValueError, match=r"policy must be what ff.train_policy returns, got int"):
         ff.save_policy(3, tmp_path / "policy.npz")
 

@@ -468,6 +468,14 @@ WRONG = [
 ]
 
 
+@pytest.mark.parametrize("method", [ff.scaffold(), ff.drfa()], ids=["scaffold", "drfa"])
+def test_noise_is_refused_where_clients_send_more_than_the_update(method):
+    private = optax.chain(ff.defences.clip_and_noise(0.05, 1.0), optax.sgd(1.0))
+    with refused("clip_and_noise protects the updates alone, and this method's clients send a message besides"):
+        simulation(method, server_optimizer=private, selector=ff.uniform(3))
+    simulation(ff.ditto(), server_optimizer=private)  # which remembers, and sends the update alone
+
+
 @pytest.mark.parametrize(("call", "sentence"), WRONG, ids=[s for _, s in WRONG])
 def test_wrong_arguments(call, sentence):
     with refused(sentence):

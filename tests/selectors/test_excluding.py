@@ -71,11 +71,20 @@ def test_drfa_which_asks_anybody_is_refused(data):
         toy.simulation(data, ff.drfa(sampling="selector"), selector=ff.excluding(LEFT_OUT, ff.uniform(3)))
 
 
+@pytest.mark.parametrize("method", [ff.scaffold(), ff.feddyn(0.1)], ids=["scaffold", "feddyn"])
+def test_a_method_that_divides_by_all_clients_is_refused(data, method):
+    with pytest.raises(ValueError, match=r"(scaffold|feddyn) divides by all clients, those of ff.excluding"):
+        toy.simulation(data, method, selector=ff.excluding(LEFT_OUT, ff.uniform(3)))
+    toy.simulation(data, method, selector=ff.uniform(3))
+
+
 @pytest.mark.parametrize(
     ("ids", "inside", "sentence"),
     [
         ([1, 1], ff.uniform(2), "ids must be different clients' whole numbers, got [1, 1]"),
         ([], ff.uniform(2), "ids must be different clients' whole numbers, got []"),
+        (3, ff.uniform(2), "ids must be different clients' whole numbers, got 3"),
+        ([[1], [2, 3]], ff.uniform(2), "ids must be different clients' whole numbers, got [[1], [2, 3]]"),
         ([0.5], ff.uniform(2), "ids must be different clients' whole numbers, got [0.5]"),
         ([8], ff.uniform(2), "excluding takes ids from 0 to 7, got 8 to 8"),
         ([1, 4], ff.uniform(7), "the cohort m must be from 1 to the 6 clients not excluded, got 7"),
