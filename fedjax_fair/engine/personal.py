@@ -50,8 +50,8 @@ def fine_tune(trainer: Train, split: str = "test") -> FineTune:
     """An evaluation for ``simulation(evaluate=["test", fine_tune(trainer)])``: every client first tunes the model.
 
     Each of the N clients trains the deployed model on its own training examples and is scored with what it gets,
-    under the name ``"test@tuned"``. Nothing of it is kept, and every evaluation tunes on the same batches. It costs
-    the local work of N clients.
+    under the name ``"test@tuned"``. Nothing of it is kept. Every evaluation, of every seed, tunes on the same
+    batches, as in round 0: intervals over seeds hold nothing of their chance. It costs the local work of N clients.
 
     Args:
       trainer: the tuning, such as ``ff.local_sgd(optax.sgd(.01), steps=5, batch_size=10)``, with its own objective.
