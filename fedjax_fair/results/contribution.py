@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_fair.checks import check_choice, check_count, check_range
+from fedjax_fair.checks import check_choice, check_count, check_range, check_takes
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.coalitions import Course
 from fedjax_fair.engine.keys import as_key
@@ -113,6 +113,7 @@ def contribution(
     data = _drawn(federation, seed)
     if not callable(build):
         raise ValueError(f"build must be a function data -> ff.simulation(...), got {build!r}")
+    check_takes("build", build, "data")
     sim = check_build("the federation", lambda: build(data), data, {}, {split})
     _check_simulation(sim)
     if permutations == "all" and (players := players_of(method, sim)) > MOST:

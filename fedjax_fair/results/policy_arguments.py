@@ -9,7 +9,7 @@ import numpy as np
 from fedjax_fair.aggregators.exploring import exploring
 from fedjax_fair.aggregators.pg_ffl import pg_ffl, reward_of
 from fedjax_fair.aggregators.policy import STATES, WEIGHTS, Network, Policy
-from fedjax_fair.checks import check_choice, check_range, said
+from fedjax_fair.checks import check_choice, check_range, check_takes, said
 from fedjax_fair.data.alike import Alike
 from fedjax_fair.engine.episodes import Lesson, explored_of
 from fedjax_fair.engine.keys import as_key
@@ -62,6 +62,7 @@ def check_simulations(build: Any, form: Policy, of: Alike) -> tuple[Simulation, 
     """The simulation on the largest federation, with a policy that does not explore, and its cohort S."""
     if not callable(build):
         raise ValueError(f"build must be a function (rule, data) -> ff.simulation(...), got {build!r}")
+    check_takes("build", build, "rule", "data")
     rule = pg_ffl(policy=first_policy(form, None, 0))
     sim = check_build("the policy", lambda: build(rule, of.largest), of.largest, {}, set())
     if sim.arguments is None:

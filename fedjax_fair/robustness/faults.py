@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedjax_fair.checks import check_count, check_range
+from fedjax_fair.checks import check_count, check_range, check_takes
 from fedjax_fair.data import FederatedData
 from fedjax_fair.types import Key, Params, Report
 
@@ -199,6 +199,9 @@ def check_faults(faults: Any, n_clients: int) -> tuple[Fault, ...]:
         if not isinstance(fault, Fault):
             raise ValueError(f"faults must hold ff.faults, such as inflate_loss(liars), got {_kind(fault)}")
         _mask(fault.who)
+        if not callable(fault.change):
+            raise ValueError(f"a fault's change must be a function (report, key) -> report, got {fault.change!r}")
+        check_takes("a fault's change", fault.change, "report", "key")
         if len(fault.who) != n_clients:
             got = len(fault.who)
             raise ValueError(f"a fault's who must have one entry for each of the {n_clients} clients, got {got}")

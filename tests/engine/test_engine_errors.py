@@ -184,6 +184,8 @@ PARTS = {
             "faults must be a list, such as [ff.faults.inflate_loss(liars)]",
         ),
         ([ff.faults.inflate_loss], "faults must hold ff.faults, such as inflate_loss(liars), got"),
+        ([ff.faults.Fault(np.ones(5, bool), 3)], "a fault's change must be a function (report, key) -> report"),
+        ([ff.faults.Fault(np.ones(5, bool), lambda r: r)], "a fault's change must take (report, key), got (r)"),
         ([ff.faults.inflate_loss(np.ones(4, bool))], "who must have one entry for each of the 5 clients, got 4"),
     ],
 }

@@ -328,6 +328,7 @@ def on_devices(data):
         ({"checkpoint": 3}, "checkpoint must be a folder, got 3"),
         ({"checkpoint": "x", "method": "federated-shapley"}, "federated-shapley trains once"),
         ({"build": 3}, "build must be a function data -> ff.simulation"),
+        ({"build": lambda: None}, r"build must take \(data\), got \(\)"),
         ({"build": not_built}, r"build must return an ff.simulation\(...\), got int"),
         ({"build": on_devices}, "build must leave the clients on one device, got devices=2"),
         ({"build": lambda data: build(data)._replace(arguments=None)}, "without arguments"),

@@ -324,6 +324,7 @@ def other_by_data(rule, data):
         ({"reward": lambda accuracy: 0}, r"reward must take accuracy f\[6\] and active bool\[6\], got TypeError"),
         ({"side_by_side": "all"}, "side_by_side must be \"auto\", None or a whole number, got 'all'"),
         ({"build": 3}, r"build must be a function \(rule, data\) -> ff.simulation\(...\), got 3"),
+        ({"build": lambda data: None}, r"build must take \(rule, data\), got \(data\)"),
         ({"build": without_rule}, "build must hand the rule that it is given to ff.simulation.*has it 0 times"),
         ({"every": 2}, "every"),
         ({"federation": 3}, "federation must be a FederatedData or a function of a seed, got int"),
