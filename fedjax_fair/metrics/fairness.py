@@ -105,7 +105,11 @@ def _tail(acc: ArrayLike, percent: float, sizes: ArrayLike | None, where: ArrayL
     weights = jnp.where((rank >= 0) & (rank < jnp.minimum(take[count], count)), weights, 0)
     # 0 * inf is NaN: an infinity outside the tail says nothing of it, where a NaN that counts is a failure.
     acc, scale = _scaled(jnp.where((weights != 0) | jnp.isnan(acc), acc, 0))
-    return jnp.sum(weights * acc, -1) / jnp.sum(weights, -1) / scale[..., 0]
+    total = jnp.sum(weights, -1, keepdims=True)
+    rough = jnp.sum(weights * acc, -1, keepdims=True) / total
+    # Values of a tail lie close together: in a long sum of float32 they round alike, and what is lost adds up.
+    lost = jnp.sum(weights * (acc - rough), -1, keepdims=True) / total
+    return (jnp.where(jnp.isfinite(rough), rough + lost, rough) / scale)[..., 0]
 
 
 def parity_gap(acc: ArrayLike, where: ArrayLike | None = None) -> Array:
