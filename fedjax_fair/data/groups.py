@@ -14,10 +14,14 @@ def by_name(client: Any, group: Any, names: Any = None) -> dict[Any, str]:
     Raises:
       ValueError: arrays of other lengths, an example without a group, or a client whose examples are of several.
     """
-    client, group = np.asarray(client), _entries(group)
+    listed = group if isinstance(group, list | tuple) else None
+    masked = np.ma.getmaskarray(group) if isinstance(group, np.ma.MaskedArray) else False
+    client, group = np.asarray(client), as_words(np.asarray(group), "group")
     if group.ndim != 1 or len(group) != len(client):
         raise ValueError(f"group must have one entry per example, {len(client)}, got {list(group.shape)}")
-    if (gaps := np.array([is_missing(name) for name in group.tolist()], bool)).any():
+    # Of a list its own entries, for NumPy makes the word "nan" of NaN.
+    gaps = np.array([is_missing(name) for name in (group.tolist() if listed is None else listed)], bool) | masked
+    if gaps.any():
         raise ValueError(f"group must be there for every example, got none for example {int(gaps.argmax())}")
     words = group.astype(str)
     clients, first, of_row = np.unique(client, return_index=True, return_inverse=True)
@@ -32,12 +36,12 @@ def by_name(client: Any, group: Any, names: Any = None) -> dict[Any, str]:
     return dict(zip(clients.tolist(), words[first].tolist()))
 
 
-def _entries(group: Any) -> np.ndarray:
-    """[E]: bytes as words; of a list its entries as they are, for NumPy makes the word "nan" of NaN."""
-    if isinstance(group, list | tuple):
-        return np.array([*group, None], object)[:-1]
-    entries = np.asarray(group)
-    return np.char.decode(entries, "utf-8") if entries.dtype.kind == "S" else entries
+def as_words(names: np.ndarray, what: str) -> np.ndarray:
+    """Bytes as words of UTF-8; anything else as it is."""
+    try:
+        return np.char.decode(names, "utf-8") if names.dtype.kind == "S" else names
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{what} must hold words of UTF-8, got {error.object!r}") from None
 
 
 def is_missing(name: Any) -> bool:

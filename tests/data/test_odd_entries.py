@@ -4,6 +4,7 @@ import json
 import shutil
 from decimal import Decimal
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -45,12 +46,31 @@ def test_groups_of_a_file_are_told_apart_as_clients_are(place, names):
     assert ff.data.table("t.csv", group="land", **TABLE).groups == names
 
 
+def test_groups_may_be_any_list_of_names(place):
+    x, y, who = np.zeros((COUNT, 2)), np.zeros(COUNT, int), ["a", "b"] * 40
+    read = lambda group: ff.FederatedData.from_arrays(x, y, client_id=who, group=group).groups  # noqa: E731
+    assert read(list(jnp.arange(COUNT) % 2)) == ("0", "1")
+    assert read([1.0, 2] * 40) == ("1.0", "2.0")
+    assert read(["é".encode(), b"a"] * 40) == ("é", "a")
+    with pytest.raises(ValueError, match=r"group must have one entry per example, 80, got \[80, 1\]"):
+        read([["a"], ["b"]] * 40)
+    with pytest.raises(ValueError, match="group must hold words of UTF-8"):
+        read(["é".encode("latin-1"), b"a"] * 40)
+    with pytest.raises(ValueError, match="group must be there for every example, got none for example 1"):
+        read(np.ma.masked_equal([0, 1] * 40, 1))
+
+
 def test_infinity_is_no_gap_to_be_filled(place):
     x = np.linspace(0, 1, 3 * COUNT, dtype=np.float32).reshape(COUNT, 3)
     x[3, 1], x[5, 1] = np.inf, np.nan
     np.savez("t.npz", x=x, y=np.arange(COUNT) % 2, client=["a", "b"] * 40)
     with pytest.raises(ValueError, match="x holds NaN or infinity in 1 examples, first in example 3"):
         ff.data.npz("t.npz", missing="mean")
+
+
+def test_numbers_beyond_64_bits_stay_apart():
+    data = ff.data.table(rows(who=[Decimal(10**20 + i % 2) for i in range(COUNT)]), **TABLE)
+    assert data.clients == (str(10**20), str(10**20 + 1))
 
 
 def test_targets_that_32_bits_merge_are_warned_of():
@@ -165,6 +185,9 @@ def test_images_at_another_depth_are_not_dropped_in_silence(place):
     draw(*(f"a/ann/cat/{i}.png" for i in range(4)), "a/bob/cat/more/0.png", "a/cid/0.png")
     with pytest.warns(UserWarning, match="2 images in a are passed over, first bob/cat/more/0.png"):
         assert ff.data.images("a").clients == ("ann",)
+    (place / "linked").mkdir()
+    (place / "linked" / "eve").symlink_to(place / "a" / "ann")
+    assert ff.data.images("linked").clients == ("eve",)
     draw(*(f"b/train/ann/cat/{i}.png" for i in range(4)), "b/test/cat/0.png")
     with pytest.raises(ValueError, match="folder b/test must hold images as CLIENT/LABEL/FILE, got none"):
         ff.data.images("b")

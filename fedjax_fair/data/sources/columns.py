@@ -1,6 +1,5 @@
 """The columns of a table, and what their words and gaps become."""
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -61,8 +60,10 @@ def column_of(made: Any, name: str) -> Column:
     if named:
         values, kind = values.cast(kind.value_type), kind.value_type
     if types.is_decimal(kind) and kind.scale <= 0:  # as databases keep whole numbers
-        with contextlib.suppress(pyarrow.ArrowInvalid):  # beyond 64 bits they are rounded
+        try:
             values, kind = values.cast(pyarrow.int64()), pyarrow.int64()
+        except pyarrow.ArrowInvalid:  # beyond 64 bits: words, which stay apart
+            return Column(np.array([None if v is None else str(int(v)) for v in values.to_pylist()], object))
     whole = types.is_integer(kind) or types.is_boolean(kind)
     if types.is_null(kind):
         return Column(np.full(len(values), np.nan))

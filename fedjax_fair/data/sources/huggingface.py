@@ -82,7 +82,7 @@ def _parts(source: Any, test: Any) -> tuple[Any, Any]:
     if isinstance(source, Mapping):
         check_choice("split of source", "train", source)
         if "validation" in source:
-            warn("the validation split of source is not read: its examples neither train nor test; see split=")
+            warn("the validation split of source is not read: validation examples are a share of train's")
         test = source.get("test") if test is None else test
         source = source["train"]
     for name, one in (("source", source), ("test", test)):
@@ -160,7 +160,7 @@ def _part(one: Any, client: str, label: str, features: str | Sequence[str]) -> P
 def _there(one: Any, argument: str, name: str) -> np.ndarray:
     """A column without a gap, of which NumPy would make the word "nan"."""
     values = list(one[name])
-    gaps = [i for i, value in enumerate(values) if not np.ndim(value) and is_missing(value)]
+    gaps = [i for i, value in enumerate(values) if not isinstance(value, list | np.ndarray) and is_missing(value)]
     if gaps:
         raise ValueError(f"{argument} must be there in every row, got none in row {gaps[0]} of column {name!r}")
     return np.asarray(values)

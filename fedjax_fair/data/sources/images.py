@@ -1,6 +1,6 @@
 """Folders of images: a folder per client, in it a folder per label, in it the files."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,15 +87,16 @@ def read_images(folder: str | Path, size: tuple[int, int] | None = None, colour:
 
 def _listed(folder: Path) -> list[Path]:
     """CLIENT/LABEL/FILE, in sorted order."""
-    found: dict[bool, list[Path]] = {True: [], False: []}
-    for path in sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES):
-        inside = path.relative_to(folder).parts
-        if not any(part.startswith(".") for part in inside):
-            found[len(inside) == 3].append(path)
-    if found[True] and (others := found[False]):
+
+    def seen(paths: Iterable[Path]) -> list[Path]:
+        shown = (path for path in paths if not any(p.startswith(".") for p in path.relative_to(folder).parts))
+        return sorted(path for path in shown if path.suffix.lower() in SUFFIXES and path.is_file())
+
+    found = seen(folder.glob("*/*/*"))
+    if found and (others := [path for path in seen(folder.rglob("*")) if len(path.relative_to(folder).parts) != 3]):
         where = others[0].relative_to(folder)
         warn(f"{len(others)} images in {folder} are passed over, first {where}: they are not at CLIENT/LABEL/FILE")
-    return found[True]
+    return found
 
 
 def _pixels(paths: list[Path], size: tuple[int, int] | None, colour: bool | None) -> np.ndarray:

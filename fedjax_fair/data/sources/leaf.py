@@ -110,7 +110,7 @@ def _read(files: list[Path]) -> Part:
         if counts and len(counts) != len(held["users"]):
             raise ValueError(f"{path} names {len(held['users'])} users, and num_samples of {len(counts)}")
         for i, user in enumerate(held["users"]):
-            mine = held["user_data"].pop(user, None)  # freed as it is read
+            mine = held["user_data"].pop(str(user), None)  # freed as it is read
             if not isinstance(mine, dict) or not {"x", "y"} <= mine.keys():
                 raise ValueError(f"{path} must have x and y of user {user!r} in user_data")
             x, y = mine["x"], mine["y"]

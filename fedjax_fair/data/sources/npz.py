@@ -10,7 +10,7 @@ import numpy as np
 
 from fedjax_fair.checks import check_choice, warn
 from fedjax_fair.data.federated import FederatedData, Normalizer, Place
-from fedjax_fair.data.groups import by_name
+from fedjax_fair.data.groups import as_words, by_name
 from fedjax_fair.data.host_store import pieces
 from fedjax_fair.data.names import Names
 from fedjax_fair.data.sources.examples import Examples, Part, check_file, check_tested, deal, large_enough, numbered
@@ -79,18 +79,18 @@ def read_npz(
     for name in names:
         if name not in arrays:
             raise ValueError(f"{place} must hold {', '.join(names)}, got {', '.join(_held(place)) or 'nothing'}")
-    if odd := [name for name in _held(place) if name in {f"{name}_test" for name in names}]:
-        warn(f"{place} holds {odd[0]}, which is not read: test examples are test_{x}, test_{y} and test_{client}")
     train = _part(arrays, names, place)
     tested = [f"test_{name}" for name in names]
     some = [name for name in tested if name in arrays]
     if some and len(some) < 3:
         raise ValueError(f"{place} must hold all of {', '.join(tested)} or none, got {', '.join(some)}")
+    if not some and (odd := [f"{name}_test" for name in names if f"{name}_test" in _held(place)]):
+        warn(f"{place} holds {odd[0]}, which is not read: test examples are test_{x}, test_{y} and test_{client}")
     test = _part(arrays, tested, place) if some else None
     check_tested(test, train, f"test_{client}")
     labels = None
-    train = train._replace(y=_as_words(train.y))
-    test = None if test is None else test._replace(y=_as_words(test.y))
+    train = train._replace(y=as_words(train.y, y))
+    test = None if test is None else test._replace(y=as_words(test.y, f"test_{y}"))
     if train.y.dtype.kind == "U":
         given, others, labels = numbered(train.y, None if test is None else test.y, y)
         train = train._replace(y=given)
@@ -107,10 +107,6 @@ def read_npz(
     fill: Any = missing if gaps else None
     groups = by_name(train.client, arrays["group"]) if "group" in arrays else None
     return Examples(train, test, Names(labels=labels), fill, groups=groups)
-
-
-def _as_words(y: np.ndarray) -> np.ndarray:
-    return np.char.decode(y, "utf-8") if y.dtype.kind == "S" else y
 
 
 def _may_lack(x: np.ndarray) -> bool:
