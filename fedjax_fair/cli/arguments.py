@@ -39,18 +39,16 @@ fedjax-fair run --resume FOLDER goes on with a run that --checkpoint FOLDER kept
 
 Settings may also come from a file: fedjax-fair run SETTINGS.toml [flags]. Flags win over the file."""
 
-SEEDS = Annotated[int, tyro.conf.arg(help="How many runs; seed s decides initial model, selection and batches.")]
-
 
 def _flag(name: str, kind: Any, default: Any, help: str) -> tuple[str, Any, Any]:
     return name, Annotated[kind, tyro.conf.arg(help=help)], default
 
 
-AGAIN = _flag("first_seed", int, 0, "Of the first run; the others follow. 100 gives fresh ones, say.")
-"""Of run and sweep."""
+SEEDS = _flag("seeds", int, 3, "How many runs; seed s decides initial model, selection and batches.")
+FIRST_SEED = _flag("first_seed", int, 0, "Of the first run or replicate; the others follow. 100: fresh ones, say.")
 COMPARING = [
     _flag("replicates", int, 5, "How many federations, each trained from a seed of its own; differences need two."),
-    _flag("first_seed", int, 0, "Of the first replicate; the others follow. 100 gives fresh ones, say."),
+    FIRST_SEED,
     _flag("data_seed", int | None, None, "One federation for all replicates, drawn from this seed."),
     _flag("baseline", str | None, None, "The rule that the others are compared with; by default the first."),
     _flag("last", int, 5, "A measure is the mean over so many last evaluations."),
@@ -139,12 +137,11 @@ def read_command(given: list[str]) -> tuple[Any, tuple[str, ...]]:
         tuple[str, ...],
         tyro.conf.arg(help="What varies, as setting=value,value,...; all combinations are trained"),
     ]
-    seeds = ("seeds", SEEDS, 3)
     one, rules = ("aggregator", one_type, "fedavg"), ("algorithms", rules_type, DEFAULT_RULES)
     classes = {
-        "run": experiment_class("Run", [one, seeds, AGAIN, *TOGETHER], RUN),
+        "run": experiment_class("Run", [one, SEEDS, FIRST_SEED, *TOGETHER], RUN),
         "compare": experiment_class("Compare", [rules, *COMPARING, *SHARING], COMPARE),
-        "sweep": experiment_class("Sweep", [one, ("grid", grid_type, ()), seeds, AGAIN, *SHARING], SWEEP),
+        "sweep": experiment_class("Sweep", [one, ("grid", grid_type, ()), SEEDS, FIRST_SEED, *SHARING], SWEEP),
     }
     defaults = {name: kind() for name, kind in classes.items()}
     if len(given) > 1 and given[0] in classes and given[1].endswith(".toml"):

@@ -142,9 +142,8 @@ def stored_type(leaf: np.ndarray) -> np.dtype:
     """Integers of more than 16 bits as int32, floats as JAX is set to keep them."""
     if leaf.dtype.kind in "iu" and leaf.dtype.itemsize > 2:
         return np.dtype(np.int32)
-    return np.dtype(
-        jax.dtypes.canonicalize_dtype(leaf.dtype.newbyteorder("="))
-    )  # FITS and IDX are the other way round
+    native = leaf.dtype.newbyteorder("=")  # FITS and IDX are the other way round
+    return np.dtype(jax.dtypes.canonicalize_dtype(native))
 
 
 def opened(x: Any, name: str) -> Any:

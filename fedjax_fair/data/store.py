@@ -89,7 +89,7 @@ def known(convert: Callable[[Any], np.ndarray], value: Any, name: str) -> np.nda
 def _cast(leaf: np.ndarray) -> np.ndarray:
     """Floats as JAX is set to keep them: most often float32, in which 1e300 is infinite."""
     with np.errstate(over="ignore"):
-        return leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype.newbyteorder("=")), copy=False)
+        return leaf.astype(stored_type(leaf), copy=False)
 
 
 def _what(leaf: np.ndarray) -> str:

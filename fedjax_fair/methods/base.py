@@ -36,19 +36,13 @@ def around(
     return method._replace(memory=memory, local=inside)
 
 
-def of_all(name: str, method: Method) -> Callable[[Selector], Selector]:
-    """For ``Method.selector``: the selector, which may leave nobody out for good.
-
-    The server of ``name`` divides by all clients. Beside ``ff.excluding`` what it adds up would be too small.
-    """
+def of_all(why: str, method: Method | None = None) -> Callable[[Selector], Selector]:
+    """For ``Method.selector``: the selector, or ``method``'s own; ``why`` none may leave somebody out for good."""
 
     def check(given: Selector) -> Selector:
         if given.select.__module__ == excluding.__module__:
-            raise ValueError(
-                f"{name} divides by all clients, those of ff.excluding(...), too: train it on a federation of the "
-                "others alone"
-            )
-        return given if method.selector is None else method.selector(given)
+            raise ValueError(f"{why}, got ff.excluding(...): train on a federation of the others alone")
+        return given if method is None or method.selector is None else method.selector(given)
 
     return check
 

@@ -8,9 +8,9 @@ from jax import Array
 
 from fedjax_fair.checks import check_choice, check_range
 from fedjax_fair.local.remembering import Around, Finish, need_local_sgd
-from fedjax_fair.methods.base import zeros
+from fedjax_fair.methods.base import of_all, zeros
 from fedjax_fair.numerics.solvers import as_floats, masked_mean, normalize, project_simplex, uniform_over
-from fedjax_fair.selectors import excluding, uniform
+from fedjax_fair.selectors import uniform
 from fedjax_fair.selectors.by_mixture import by_mixture, inclusion
 from fedjax_fair.types import (
     Aggregator,
@@ -32,6 +32,9 @@ class DRFAState(NamedTuple):
 
     weights: Array  # f[N], lambda; on the simplex
     share: Array  # f[], the share of a client's steps after which the round's snapshot is taken, in (0, 1]
+
+
+GATHERS = "drfa asks any client for its loss, so that its mixture would gather on clients who never train"
 
 
 def drfa(lr: Array | float = 0.001, sampling: Literal["mixture", "selector"] = "mixture") -> Method:
@@ -111,7 +114,7 @@ def drfa(lr: Array | float = 0.001, sampling: Literal["mixture", "selector"] = "
         local=_with_snapshot,
         memory=Memory(init=lambda params: (), message=zeros, broadcast=lambda state: state.share),
         revise=revise,
-        selector=_drawn_by_mixture if sampling == "mixture" else _of_all,
+        selector=_drawn_by_mixture if sampling == "mixture" else of_all(GATHERS),
     )
 
 
@@ -123,16 +126,6 @@ def _drawn_by_mixture(given: Selector) -> Selector:
             "ff.drfa(sampling='selector') keeps that"
         )
     return by_mixture(given.cohort)
-
-
-def _of_all(given: Selector) -> Selector:
-    """The selector, which may leave nobody out for good: U is drawn from all, and lambda would gather on them."""
-    if given.select.__module__ == excluding.__module__:
-        raise ValueError(
-            "drfa asks any client for its loss, so that its mixture would gather on clients who never train, got "
-            "ff.excluding(...)"
-        )
-    return given
 
 
 def _with_snapshot(trainer: Any) -> Around:

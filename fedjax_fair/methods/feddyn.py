@@ -83,4 +83,5 @@ def feddyn(alpha: Array | float = 0.01, aggregator: Aggregator | Method | None =
 
     base = fedavg("uniform") if aggregator is None else aggregator
     made = around("feddyn", base, Memory(init=zeros), local, own_server=True)
-    return made._replace(transform=transform, selector=of_all("feddyn", made))
+    everybody = of_all("feddyn divides by all clients, also those who never train", made)
+    return made._replace(transform=transform, selector=everybody)

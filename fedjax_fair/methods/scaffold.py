@@ -100,4 +100,5 @@ def scaffold(option: Literal[1, 2] = 2, aggregator: Aggregator | Method | None =
 
     memory = Memory(init=zeros, message=zeros, broadcast=lambda state: state[0], summed=True)
     made = around("scaffold", base, memory, local)
-    return made._replace(transform=transform, selector=of_all("scaffold", made))
+    everybody = of_all("scaffold divides by all clients, also those who never train", made)
+    return made._replace(transform=transform, selector=everybody)

@@ -130,16 +130,15 @@ def selections(histories: Mapping[str, History], n_clients: int | None = None, a
     """
     own = ax is None
     ax = new_axes(ax, 2.2)
-    alike: dict[bytes, list[tuple[int, str]]] = {}
+    alike: dict[bytes, list[tuple[int, str, np.ndarray]]] = {}
     for i, (name, history) in enumerate(named(histories).items()):
-        _count(history, n_clients)
-        alike.setdefault(np.where(history.active, history.ids, -1).tobytes(), []).append((i, name))
-    for (i, first), *others in alike.values():
-        history = histories[first]
         count = _count(history, n_clients)
-        rounds = np.sort(np.bincount(history.ids[history.active], minlength=count))
-        label = f"{in_legend(first)} and {len(others)} more, alike" if others else in_legend(first)
-        ax.step(np.arange(count + 1), np.append(rounds, rounds[-1]), where="post", label=label, **style(i))
+        rounds = np.bincount(history.ids[history.active], minlength=count)
+        same = alike.setdefault(np.where(history.active, history.ids, -1).tobytes(), [])
+        same.append((i, in_legend(name), np.sort(rounds)))
+    for (i, label, rounds), *others in alike.values():
+        label += f" and {len(others)} more, alike" if others else ""
+        ax.step(np.arange(len(rounds) + 1), np.append(rounds, rounds[-1]), where="post", label=label, **style(i))
     ax.set(xlabel="Clients, from the rarest", ylabel="Rounds taken part in")
     ax.margins(x=0)
     ax.set_ylim(bottom=0)

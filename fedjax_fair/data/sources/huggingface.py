@@ -42,7 +42,7 @@ def huggingface(
       regression: whole numbers in ``label`` are targets, too, and not classes.
       group: the column of what every client is one of.
       normalizer: as in :meth:`FederatedData.from_arrays`.
-      min_examples: leave out clients with fewer examples, without given test examples; a UserWarning says how many.
+      min_examples: leave out clients with fewer examples (given test ones aside); a UserWarning says how many.
       seed: of the split.
       split: shares of (train, validation, test); by default (.9, .1, 0) beside test examples, else (.8, .1, .1).
 

@@ -36,7 +36,7 @@ def images(
       folder: see above.
       size: (height, width) to which all are scaled; by default they must have one size.
       colour: three channels, or one; by default three if one of the images has colour.
-      min_examples: leave out clients with fewer images, without given test images; a UserWarning says how many.
+      min_examples: leave out clients with fewer images (given test ones aside); a UserWarning says how many.
       seed: of the split.
       split: shares of (train, validation, test); by default (.9, .1, 0) beside test images, else (.8, .1, .1).
 

@@ -31,7 +31,7 @@ def leaf(
 
     Args:
       folder: see above.
-      min_examples: leave out clients with fewer examples, without given test examples; a UserWarning says how many.
+      min_examples: leave out clients with fewer examples (given test ones aside); a UserWarning says how many.
       seed: of the split.
       split: shares of (train, validation, test); by default (.9, .1, 0) beside test examples, else (.8, .1, .1).
 

@@ -44,7 +44,7 @@ def npz(
       missing: what stands for NaN in ``x`` [E, F]: "mean" or "median" of the column over the rows that clients
         train on; by default NaN is refused.
       normalizer: as in :meth:`FederatedData.from_arrays`.
-      min_examples: leave out clients with fewer examples, without given test examples; a UserWarning says how many.
+      min_examples: leave out clients with fewer examples (given test ones aside); a UserWarning says how many.
       seed: of the split.
       split: shares of (train, validation, test); by default (.9, .1, 0) beside test examples, else (.8, .1, .1).
       store: "host" leaves the examples in the folder's files, as in :meth:`FederatedData.from_arrays`.

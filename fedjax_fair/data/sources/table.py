@@ -54,7 +54,7 @@ def table(
       words: a column of zeros and ones for every word, or "codes", the number of the word.
       standardize: hand numbers to the model with mean 0 and standard deviation 1 over the training rows. The
         store ``data.x`` keeps them as they are in the table.
-      min_examples: leave out clients with fewer rows, without given test rows; a UserWarning says how many.
+      min_examples: leave out clients with fewer rows (given test ones aside); a UserWarning says how many.
       seed: of the split.
       split: shares of (train, validation, test); by default (.9, .1, 0) beside ``test``, else (.8, .1, .1).
 
@@ -98,16 +98,15 @@ def read_columns(
     if missing is not None:
         check_choice("missing", missing, ("mean", "median"))
     check_choice("words", words, ("one-hot", "codes"))
-    several = isinstance(label, list | tuple)
     targets = [*map(str, label)] if isinstance(label, list | tuple) else [str(label)]
     client = str(client)  # a data frame's columns may be numbers
-    tables = {"source": read_table(source, "source", [client, *([] if group is None else [str(group)])])}
+    trained = read_table(source, "source", [client, *([] if group is None else [str(group)])])
+    tables = {"source": trained}
     if test is not None:  # words of the training rows are words there, too, if all of them look like numbers
-        tables["test"] = read_table(test, "test", [client], word_columns(tables["source"]))
-    heads_given = tables["source"].column_names
-    if group is not None and str(check_choice("group", str(group), heads_given)) in (client, *targets):
+        tables["test"] = read_table(test, "test", [client], word_columns(trained))
+    if group is not None and str(check_choice("group", str(group), trained.column_names)) in (client, *targets):
         raise ValueError(f"group must be a column of its own, got {group!r}, which is client or label")
-    chosen = _chosen([name for name in heads_given if name != str(group)], client, targets, features)
+    chosen = _chosen([name for name in trained.column_names if name != str(group)], client, targets, features)
     for name, one in tables.items():
         for column in (client, *targets, *chosen):
             if column not in one.column_names:
@@ -116,7 +115,7 @@ def read_columns(
     if len({owner.dtype.kind for owner in owners}) > 1:  # 007 in one of them
         owners = [owner.astype(str) for owner in owners]
     given_labels = {name: [_complete(one, name, "label") for one in tables.values()] for name in targets}
-    if several and len(targets) > 1:
+    if len(targets) > 1:
         y, y_test, labels = _several(given_labels, regression)
     else:
         y, y_test, labels = _labels(targets[0], given_labels[targets[0]], regression)
@@ -136,8 +135,7 @@ def read_columns(
         categories += [] if known is None else [(name, known)]
     xs = [np.concatenate(part, axis=1) for part in zip(*parts)]
     train = Part(xs[0], y, owners[0])
-    kinds = None if group is None else names_of(_complete(tables["source"], str(group), "group"))
-    grouped = None if kinds is None else by_name(owners[0], kinds)
+    grouped = None if group is None else by_name(owners[0], names_of(_complete(trained, str(group), "group")))
     tested = None if test is None or y_test is None else Part(xs[1], y_test, owners[1])
     check_tested(tested, train, "test")
     fill: Any = missing if any(np.isnan(x).any() for x in xs) else None

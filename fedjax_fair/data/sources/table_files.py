@@ -47,7 +47,6 @@ def read_table(source: Any, name: str, names: Sequence[str], words: Sequence[str
             raise ValueError(f"{name} must be a file that ends in {', '.join(SUFFIXES)}, got {path}")
         try:
             made = _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path, names, words)
-            made.column_names  # noqa: B018 (decoded here)
         except (OSError, EOFError, zlib.error, arrow.ArrowException, UnicodeDecodeError) as error:
             raise ValueError(f"{name} {path} cannot be read: {_first(error)}") from error
     made = made.drop_columns([column for column in made.column_names if INDEX.fullmatch(column)])

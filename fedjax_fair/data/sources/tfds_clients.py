@@ -53,7 +53,7 @@ def tfds(
       regression: whole numbers in ``label`` are targets, too, and not classes.
       group: the feature of what every client is one of.
       normalizer: as in :meth:`FederatedData.from_arrays`.
-      min_examples: leave out clients with fewer examples, without given test examples; a UserWarning says how many.
+      min_examples: leave out clients with fewer examples (given test ones aside); a UserWarning says how many.
       data_dir: where tensorflow-datasets keeps its data; by default ``$TFDS_DATA_DIR``, else its own place.
       seed: of the split into training, validation and test.
       split: shares of (train, validation, test); by default (.9, .1, 0) beside ``test``, else (.8, .1, .1).
