@@ -1,5 +1,6 @@
 """What every stock rule is put through, for a rule of the user's own."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,8 @@ from fedjax_fair.types import Aggregator, Method, Report, as_method
 
 LARGE = 10_000
 """A loss whose exponential no float32 holds."""
+FILLED = ("n", "loss", "train_loss", "train_loss_std", "accuracy", "gram", "updates", "steps")
+"""Signals that an inactive slot may hold anything in."""
 
 
 def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -> str:
@@ -79,7 +82,10 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     _require(bool(jnp.isfinite(one).all()), "gives finite coefficients with equal losses")
     by_slot = not np.allclose(one[order], other, rtol=1e-4, atol=1e-5)
     ties = "; of equal losses the order of the slots decides" * by_slot
-    _alike(weigh(start, _filled(absent, jnp.nan), key), (expected, same), "does not look at inactive slots")
+    if not _close(weigh(start, _filled(absent, FILLED), key), (expected, same)):
+        alone = {name: weigh(start, _filled(absent, (name,)), key) for name in FILLED}
+        seen = [name for name, got in alone.items() if not _close(got, (expected, same))]
+        _require(False, f"does not look at inactive slots, but it does at their {', '.join(seen or FILLED)}")
     under_jit, under_vmap = "is the same under jit", "is the same under vmap"
     in_a_scan = "is the same in a scan as round by round"
     _alike(_ran(under_jit, lambda: jax.jit(weigh)(start, absent, key)), (expected, same), under_jit)
@@ -134,16 +140,16 @@ def _take(report: Report, order: np.ndarray) -> Report:
     return moved._replace(gram=moved.gram[:, order])
 
 
-def _filled(report: Report, value: Any) -> Report:
-    """The report with ``value`` in every signal of the inactive slots."""
+def _filled(report: Report, names: tuple[str, ...]) -> Report:
+    """The report with NaN, or a million steps, in some signals of the inactive slots."""
     off = ~report.active
 
-    def fill(leaf: Any) -> Any:
-        return jnp.where(off.reshape(-1, *(1,) * (leaf.ndim - 1)), value, leaf)
+    def fill(name: str, leaf: Any) -> Any:
+        where = off[:, None] | off[None, :] if name == "gram" else off.reshape(-1, *(1,) * (leaf.ndim - 1))
+        return jnp.where(where, 10**6 if name == "steps" else jnp.nan, leaf)
 
-    signals = {name: fill(getattr(report, name)) for name in ("loss", "train_loss", "train_loss_std", "accuracy")}
-    gram = jnp.where(off[:, None] | off[None, :], value, report.gram)
-    return report._replace(**signals, gram=gram, updates=jax.tree.map(fill, report.updates))
+    filled = {name: jax.tree.map(functools.partial(fill, name), getattr(report, name)) for name in names}
+    return report._replace(**filled)
 
 
 def _same_form(before: Any, after: Any) -> None:
@@ -152,8 +158,12 @@ def _same_form(before: Any, after: Any) -> None:
 
 
 def _alike(got: Any, expected: Any, promise: str) -> None:
+    _require(_close(got, expected), promise)
+
+
+def _close(got: Any, expected: Any) -> bool:
     pairs = zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True)
-    _require(all(np.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True) for a, b in pairs), promise)
+    return all(np.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True) for a, b in pairs)
 
 
 def _ran(promise: str, call: Callable[[], Any]) -> Any:

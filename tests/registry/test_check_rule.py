@@ -42,14 +42,18 @@ BROKEN = {
     "gives finite coefficients with an absent client": lambda s, r, k: (even(r) / r.active, s),
     "gives inactive clients a coefficient of 0": lambda s, r, k: ((1 + r.loss) / (1 + r.loss).sum(), s),
     "does not mind the order of the slots": lambda s, r, k: (even(r) * jnp.arange(5.0), s),
-    "does not look at inactive slots": lambda s, r, k: (even(r) * r.loss.mean(), s),
+    "does not look at inactive slots, but it does at their loss$": lambda s, r, k: (even(r) * r.loss.mean(), s),
+    "does not look at inactive slots, but it does at their n$": lambda s, r, k: (
+        jnp.where(r.active, r.n, 0) / r.n.sum(),  # steps that are shorter the more clients are absent
+        s,
+    ),
     "is the same under jit": lambda s, r, k: (even(r) * (2.0 if isinstance(r.loss, jax.core.Tracer) else 1.0), s),
 }
 
 
 def test_a_rule_that_branches_in_python_is_told_so():
     """In every eager call it works."""
-    branching = rule(lambda s, r, k: (even(r) * (2 if r.n.sum() > 0 else 1), s))
+    branching = rule(lambda s, r, k: (even(r) * (2 if r.n[0] > 0 else 1), s))
     with pytest.raises(
         ValueError,
         match=r"rule must be one that is the same under jit, got TracerBoolConversionError.*use jnp.where$",
