@@ -42,11 +42,17 @@ def by_mean():
     return ff.Aggregator(lambda sizes, key=None: jnp.ones_like(sizes, float), weigh)
 
 
-@pytest.mark.parametrize("empty", [-1, 0, 1, 99])
-def test_a_rule_that_keeps_a_number_per_client_does_not_lose_it_to_an_empty_slot(data, empty):
-    state, _ = toy.play(toy.simulation(data, by_mean(), selector=choosing(0, 1, empty)), rounds=3)
-    moved = np.asarray(state.aggregator) != 1
-    assert moved.tolist() == [True, True, False, False, False]
+def test_a_rule_that_keeps_a_number_per_client_does_not_lose_it_to_an_empty_slot(data):
+    """In one program: the selector's state is the ids that it chooses."""
+    by_state = ff.Selector(lambda sizes, key: jnp.arange(3), lambda ids, key, c: (ids, ids), lambda ids, r: ids, 3)
+    sim = toy.simulation(data, by_mean(), selector=by_state)
+    step = jax.jit(sim.step)
+    for empty in (-1, 0, 1, 99):
+        state = sim.init(toy.KEY)._replace(selector=jnp.array([0, 1, empty]))
+        for _ in range(3):
+            state, _ = step(state, data)
+        moved = np.asarray(state.aggregator) != 1
+        assert moved.tolist() == [True, True, False, False, False], empty
 
 
 def test_examples_off_the_device_are_the_cohorts_own_where_slots_are_empty():
@@ -80,13 +86,12 @@ def test_a_client_that_nobody_selects_does_not_train(data):
 
 
 @pytest.mark.parametrize("name", registry.SELECTORS)
-def test_the_six_fill_every_slot_each_with_another_client(data, name):
-    """So the engine leaves their ids as they are."""
+def test_the_engine_leaves_the_ids_of_the_six_as_they_are(name):
+    """They fill every slot, each with another client: test_composition.py sees it."""
     selector = registry.SELECTORS[name](3)
     assert is_ours(selector)
-    assert not is_ours(choosing(0, 1))
     assert not is_ours(ff.excluding([0], selector))
-    _, infos = toy.play(toy.simulation(data, selector=selector), rounds=3)
-    for info in infos:
-        assert len(set(info.ids.tolist())) == 3
-        assert info.active.all()
+
+
+def test_the_engine_looks_at_the_ids_of_any_other_selector():
+    assert not is_ours(choosing(0, 1))

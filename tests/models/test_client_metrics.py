@@ -1,5 +1,7 @@
 """Metrics of whole clients against scikit-learn's, with padding, under jit and vmap."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +17,12 @@ M = 60
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
 
 
+@functools.cache
+def jitted(metric):
+    """One function for each metric, so that calls of one shape share a program."""
+    return jax.jit(lambda *of: metric(*of))
+
+
 def padded(metric, outputs, y):
     """The client's number, jitted, with rubbish behind its examples."""
     rows = 17
@@ -22,7 +30,7 @@ def padded(metric, outputs, y):
     more = np.concatenate([outputs, rubbish]).astype(np.float32)
     labels = np.concatenate([y, y[:1].repeat(rows, 0)])
     mask = np.arange(len(more)) < len(y)
-    return np.asarray(jax.jit(lambda *of: metric(*of))(jnp.asarray(more), jnp.asarray(labels), jnp.asarray(mask)))
+    return np.asarray(jitted(metric)(jnp.asarray(more), jnp.asarray(labels), jnp.asarray(mask)))
 
 
 @pytest.fixture(params=range(4))
