@@ -43,6 +43,12 @@ def build(data, aggregator=None, **settings):
     )
 
 
+@pytest.fixture(scope="module")
+def plain(data, quick):
+    """FedAvg, judged by AUROC: all tests' runs of it are of two rounds, which are one program."""
+    return build(data)
+
+
 def by_sklearn(sim, data, model):
     """AUROC of each client's test examples by the model ``model(k)``; NaN for one class."""
     found = []
@@ -55,18 +61,17 @@ def by_sklearn(sim, data, model):
     return np.array(found)
 
 
-def test_the_global_models_auroc_is_scikit_learns(data):
-    sim = build(data)
-    state, history = ff.run(sim, 0, rounds=3, eval_every=3)
-    wanted = by_sklearn(sim, data, lambda k: state.params)
+def test_the_global_models_auroc_is_scikit_learns(data, plain):
+    state, history = ff.run(plain, 0, rounds=2)
+    wanted = by_sklearn(plain, data, lambda k: state.params)
     assert np.isnan(wanted[2])
     assert_allclose(history.accuracy[-1], wanted, rtol=1e-6)
     assert history.metric.name == "AUROC"
     assert np.isfinite(history.loss[-1]).all()
 
 
-def test_batches_of_evaluation_do_not_matter(data):
-    whole, small = (ff.run(build(data, eval_batch=size), 0, rounds=2)[1].accuracy[-1] for size in (None, 7))
+def test_batches_of_evaluation_do_not_matter(data, plain):
+    whole, small = (ff.run(sim, 0, rounds=2)[1].accuracy[-1] for sim in (plain, build(data, eval_batch=7)))
     assert_allclose(whole, small, rtol=1e-6)
 
 
@@ -79,10 +84,10 @@ def test_each_clients_own_model_and_the_tuned_one(data):
     assert np.isnan(tuned).tolist() == np.isnan(own).tolist()
 
 
-def test_seeds_side_by_side_are_those_alone(data):
+def test_seeds_side_by_side_are_those_alone(data, plain):
     swept = ff.sweep(lambda: build(data), {}, seeds=2, rounds=2)
     for seed, history in enumerate(swept.histories[0]):
-        assert_allclose(history.accuracy[-1], ff.run(build(data), seed, rounds=2)[1].accuracy[-1], rtol=1e-5)
+        assert_allclose(history.accuracy[-1], ff.run(plain, seed, rounds=2)[1].accuracy[-1], rtol=1e-5)
 
 
 REFUSED = {
@@ -116,8 +121,8 @@ def test_a_users_own_metric_of_a_client(data):
     assert history.metric.name == "worst example"
 
 
-def test_a_client_with_one_class_is_left_out_and_has_not_failed(data):
-    history = ff.run(build(data), 0, rounds=2)[1]
+def test_a_client_with_one_class_is_left_out_and_has_not_failed(plain):
+    history = ff.run(plain, 0, rounds=2)[1]
     assert not history.failed.any()
     others = np.delete(np.asarray(history.accuracy[-1]), 2)
     assert_allclose(ff.metrics.summary(history.accuracy[-1], metric=history.metric)["accuracy"], others.mean())

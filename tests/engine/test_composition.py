@@ -1,4 +1,4 @@
-"""Any selector with any kind of rule, any objective and any server optimiser: one program, three rounds, two seeds."""
+"""Any selector with any kind of rule, objective and server optimiser: one program, three rounds, two seeds."""
 
 import itertools
 import operator

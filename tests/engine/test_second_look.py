@@ -94,26 +94,27 @@ def test_a_wrong_second_look_is_one_sentence(data, revise, sentence):
     assert str(error.value).startswith(sentence)
 
 
-@pytest.mark.parametrize("sampling", ["mixture", "selector"])
-def test_drfa_asks_for_the_losses_at_the_snapshot_it_drew(data, sampling):
+def test_drfa_asks_for_the_losses_at_the_snapshot_it_drew(data):
     """After the first round, whose snapshot is the end: full batches and everybody, so that nothing is chance."""
-    rule = ff.drfa(0.05, sampling)
-    _, before, after, info = one_round(data, rule, selector=EVERYBODY, trainer=toy.FULL)
     sizes = data.sizes / data.sizes.sum()
-    assert_allclose(np.asarray(before.aggregator.weights), sizes, rtol=1e-6)
-    assert_allclose(np.asarray(info.coef), sizes[np.asarray(info.ids)], rtol=1e-5)
-    # Drawn by the mixture, clients are asked about the model that they move to; else about their plain mean.
     plain = one_round(data, ff.fedavg("uniform"), selector=EVERYBODY, trainer=toy.FULL)[2].params
-    snapshot = after.params if sampling == "mixture" else plain
     asking = toy.simulation(data, ff.afl(), trainer=toy.FULL, selector=EVERYBODY)
-    asked = jax.jit(asking.step)(asking.init(toy.KEY)._replace(params=snapshot), data)[1]
-    loss = np.zeros(5)
-    loss[np.asarray(asked.ids)] = asked.loss
-    risen = sizes + 0.05 * loss  # one step, everybody asked
-    excess = (risen.sum() - 1) / 5
-    assert (risen > excess).all()
-    assert_allclose(after.aggregator.weights, risen - excess, rtol=1e-4)
-    assert 0 < float(after.aggregator.share) <= 1
+    ask = jax.jit(asking.step)
+    for sampling in ("mixture", "selector"):
+        rule = ff.drfa(0.05, sampling)
+        _, before, after, info = one_round(data, rule, selector=EVERYBODY, trainer=toy.FULL)
+        assert_allclose(np.asarray(before.aggregator.weights), sizes, rtol=1e-6)
+        assert_allclose(np.asarray(info.coef), sizes[np.asarray(info.ids)], rtol=1e-5)
+        # Drawn by the mixture, clients are asked about the model that they move to; else about their plain mean.
+        snapshot = after.params if sampling == "mixture" else plain
+        asked = ask(asking.init(toy.KEY)._replace(params=snapshot), data)[1]
+        loss = np.zeros(5)
+        loss[np.asarray(asked.ids)] = asked.loss
+        risen = sizes + 0.05 * loss  # one step, everybody asked
+        excess = (risen.sum() - 1) / 5
+        assert (risen > excess).all()
+        assert_allclose(after.aggregator.weights, risen - excess, rtol=1e-4)
+        assert 0 < float(after.aggregator.share) <= 1
 
 
 def test_drfa_takes_no_other_selector_in_silence(data):
@@ -148,17 +149,14 @@ def test_drfas_snapshot_is_taken_on_the_way(data):
         total = jax.vmap(lambda m: sum(v.sum() for v in jax.tree.leaves(m)))(moves)
         return jnp.zeros(5).at[report.ids].set(total)
 
-    def spied(share):
-        def init(sizes, key=None):
-            return rule.aggregator.init(sizes)._replace(share=jnp.float32(share))
+    def revise(state, coef, report, key, losses):
+        return coef, state._replace(weights=sums(report, report.message))
 
-        def revise(state, coef, report, key, losses):
-            return coef, state._replace(weights=sums(report, report.message))
-
-        return rule._replace(aggregator=rule.aggregator._replace(init=init), revise=revise)
-
+    sim = toy.simulation(data, rule._replace(revise=revise), trainer=steps, selector=EVERYBODY)
+    step, begun = jax.jit(sim.step), sim.init(toy.KEY)
     for share, count in ((1 / 3, 1), (0.5, 2), (1.0, 3)):
-        after = one_round(data, spied(share), selector=EVERYBODY, trainer=steps)[2]
+        drawn = begun._replace(aggregator=begun.aggregator._replace(share=jnp.float32(share)))
+        after, _ = step(drawn, data)
         few = ff.local_sgd(optax.sgd(0.1), steps=count, batch_size=None)
         alone = remembered(lambda report, losses: sums(report, report.updates))
         wanted = one_round(data, alone, selector=EVERYBODY, trainer=few)[2].aggregator

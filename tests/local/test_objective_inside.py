@@ -31,25 +31,30 @@ def function(trainer):
 
 
 CASES = {
-    "a method": (lambda trainer: {"aggregator": method(), "trainer": trainer}, ff.fedavg()),
-    "a trainer": (lambda trainer: {"trainer": function(trainer)}, ff.fedavg()),
-    "FedProx's term beside it": (
-        lambda trainer: {"aggregator": ff.fedprox(mu=0.5), "trainer": function(trainer)},
-        ff.fedprox(mu=0.5),
+    "fedavg": (
+        ff.fedavg(),
+        lambda trainer: {"aggregator": method(), "trainer": trainer},
+        lambda trainer: {"trainer": function(trainer)},
     ),
-    "a method's term beside it": (
-        lambda trainer: {"aggregator": method(lambda base: ff.proximal(0.5, base=base)), "trainer": trainer},
+    "a proximal term beside it": (
         ff.fedprox(mu=0.5),
+        lambda trainer: {"aggregator": ff.fedprox(mu=0.5), "trainer": function(trainer)},
+        lambda trainer: {
+            "aggregator": method(lambda base: ff.proximal(0.5, base=base)),
+            "trainer": trainer,
+        },
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_objective_is_what_is_trained(data, case):
-    made, plain = CASES[case]
-    mine, _ = toy.play(toy.simulation(data, **made(TILTED)), rounds=2)
+    """By a trainer called inside a method, and inside a function."""
+    plain, *made = CASES[case]
     wanted, _ = toy.play(toy.simulation(data, plain, trainer=TILTED), rounds=2)
-    toy.close(mine.params, wanted.params, rtol=1e-5, atol=1e-6)
     other, _ = toy.play(toy.simulation(data, plain, trainer=TILTED._replace(objective=ff.erm)), rounds=2)
-    gap = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), mine.params, other.params)
-    assert np.max(jax.tree.leaves(gap)) > 1e-3
+    for inside in made:
+        mine, _ = toy.play(toy.simulation(data, **inside(TILTED)), rounds=2)
+        toy.close(mine.params, wanted.params, rtol=1e-5, atol=1e-6)
+        gap = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), mine.params, other.params)
+        assert np.max(jax.tree.leaves(gap)) > 1e-3

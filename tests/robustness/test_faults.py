@@ -243,7 +243,8 @@ def test_labels_are_flipped_in_the_training_of_the_liars_alone():
 
 
 SETTINGS = {"term": {"t": 1.0}}
-LIKE_ANOTHER = {  # to the engine, which trains the same cohorts for both: they bring a weigh alone, that reads the same
+# Rules that the engine treats as another one: they read the same signals and bring the same parts.
+LIKE_ANOTHER = {
     "size_softmax": "fedavg",
     **dict.fromkeys(["fedfv", "fedmdfg", "adafed", "fairmoo"], "qfedavg"),
     **dict.fromkeys(["afl", "aaggff_s", "aaggff_d", "fedeba", "loss_proportional", "loss_softmax"], "fedmaba"),
