@@ -151,12 +151,18 @@ def test_clients_of_one_example_each():
     play_by_hand([1, 1], 2, 2, (), {"epochs": 1, "batch_size": 1}, "fedavg", 2, "auto", 0)
 
 
-@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
-def test_a_parameter_without_entries_is_no_obstacle(shape):
+def test_a_parameter_without_entries_is_no_obstacle():
     data = toy.federation(sizes=(3, 2))
     init, apply = toy.linear
-    model = (lambda key, x: (init(key, x), np.zeros(shape, np.float32)), lambda params, x: apply(params[0], x))
-    how = {"aggregator": ff.fedavg(), "trainer": ff.local_sgd(optax.sgd(LR), steps=1, batch_size=2)}
-    one, other = (ff.run(ff.simulation(net, data, **how), 0, 1)[0].params for net in (model, toy.linear))
-    assert one[1].shape == shape
-    jax.tree.map(np.testing.assert_array_equal, one[0], other)
+
+    def trained(model):
+        trainer = ff.local_sgd(optax.sgd(LR), steps=1, batch_size=2)
+        return ff.run(ff.simulation(model, data, aggregator=ff.fedavg(), trainer=trainer), 0, 1)[0].params
+
+    plain = trained(toy.linear)
+    for shape in ((0, 3), (3, 0)):
+        empty = np.zeros(shape, np.float32)
+        beside = (lambda key, x, empty=empty: (init(key, x), empty), lambda params, x: apply(params[0], x))
+        params, without_entries = trained(beside)
+        assert without_entries.shape == shape
+        jax.tree.map(np.testing.assert_array_equal, params, plain)

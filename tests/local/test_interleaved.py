@@ -68,8 +68,17 @@ TRAINERS = {
 }
 
 
-@pytest.mark.parametrize("sizes", [(20, 33, 7), (21, 21, 21)], ids=["uneven", "even"])
-@pytest.mark.parametrize("name", TRAINERS)
+UNLIKE, ALIKE = (20, 33, 7), (21, 21, 21)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        *((name, UNLIKE) for name in TRAINERS),
+        *((name, ALIKE) for name in ("epochs", "steps", "full batch", "stragglers")),
+    ],
+    ids=str,
+)
 def test_clients_send_what_they_send_alone(name, sizes):
     """The models, the mean losses and their deviations."""
     trainer, even = TRAINERS[name], len(set(sizes)) == 1
@@ -120,7 +129,7 @@ def test_a_client_that_makes_no_step_has_no_loss_beside_one_that_makes_some():
     rule = ff.Aggregator(lambda sizes, key=None: (), lambda state, report, key: (0.1 * report.train_loss, state))
     limit = lambda key, r, i: jnp.where(i % 2 == 0, i - 4, 3)  # noqa: E731  (-4, -2 or 0 steps)
     sim = simulation(federation(EVEN), aggregator=rule, count=6, limit=limit)
-    _, info = sim.step(sim.init(jax.random.key(0)), sim.data)
+    _, info = jax.jit(sim.step)(sim.init(jax.random.key(0)), sim.data)
     np.testing.assert_array_equal(info.active, info.ids % 2 == 1)
 
 
@@ -128,9 +137,9 @@ def test_seeds_side_by_side_go_abreast_too(asked):
     data = federation(UNEVEN)
     swept = ff.sweep(lambda q: simulation(data, count=2), {"q": [1.0]}, seeds=2, rounds=2, side_by_side=2)
     assert set(asked) == {2}
-    (runs,) = swept.runs.values()
+    (runs,), one_by_one = swept.runs.values(), simulation(data, 1, count=2)
     for seed, history in enumerate(runs):
-        _, alone = ff.run(simulation(data, 1, count=2), seed, rounds=2, progress=False)
+        _, alone = ff.run(one_by_one, seed, rounds=2, progress=False)
         np.testing.assert_allclose(history.scores["test"].loss, alone.scores["test"].loss, rtol=1e-4)
 
 

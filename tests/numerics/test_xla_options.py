@@ -152,17 +152,16 @@ def test_rounds_of_small_models_are_tuned_in_a_run_and_in_a_sweep(everywhere, ki
     assert (programs(_start) - before[2]).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("options", [SMALL, TINY, TINY_QUICK], ids=["small", "tiny", "quick"])
-def test_tuned_rounds_have_the_results_that_xlas_defaults_give(options):
+def test_tuned_rounds_have_the_results_that_xlas_defaults_give():
     sim = simulation(())
-    default, tuned = (
-        jax.jit(play, static_argnames=STATIC),
-        jax.jit(play, static_argnames=STATIC, compiler_options=of_this_xla(options)),
-    )
     call = {"step": sim.step, "evaluate": sim.evaluate, "deploy": sim.deploy, "evaluations": 3, "every": 5}
-    (mine, (info, scores)), (theirs, (expected, their_scores)) = (
-        f(sim.init(KEY), sim.data, **call) for f in (tuned, default)
-    )
-    close(mine.params, theirs.params, rtol=1e-5, atol=1e-6)
-    close(scores["test"].loss, their_scores["test"].loss, rtol=1e-5)
-    np.testing.assert_array_equal(info.ids, expected.ids)
+
+    def played(**compiler):
+        return jax.jit(play, static_argnames=STATIC, **compiler)(sim.init(KEY), sim.data, **call)
+
+    theirs, (expected, their_scores) = played()
+    for options in (SMALL, TINY, TINY_QUICK):
+        mine, (info, scores) = played(compiler_options=of_this_xla(options))
+        close(mine.params, theirs.params, rtol=1e-5, atol=1e-6)
+        close(scores["test"].loss, their_scores["test"].loss, rtol=1e-5)
+        np.testing.assert_array_equal(info.ids, expected.ids)
