@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 import toy
+from contract import make_report, play
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fedjax_fair as ff
@@ -20,6 +21,7 @@ from fedjax_fair.results.compare import _choose
 from fedjax_fair.results.comparison import measured
 from fedjax_fair.results.latex import latex
 from fedjax_fair.results.references import Reference
+from fedjax_fair.types import as_method
 
 
 def federation(seed):
@@ -58,14 +60,15 @@ def found():
 
 @pytest.fixture(scope="module")
 def tuned():
-    tune = {"fedavg": {"lr": [0.01, 0.1, 1.0]}, "qfedavg": {"q": [0.1, 1.0, 5.0]}}
+    tune = {"fedavg": {"lr": [0.01, 0.2, 1.0]}, "qfedavg": {"q": [1.0, 0.1, 5.0]}}
     return ff.compare({"fedavg": ff.fedavg(), "qfedavg": q_fedavg}, build, replicates=2, tune=tune, **SHORT)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_every_result_is_that_of_the_rules_own_run(found, rule):
+    sim = build(RULES[rule], federation(0))
     for replicate, history in enumerate(found.runs[rule]):
-        _, alone = ff.run(build(RULES[rule], federation(replicate)), replicate, 4, eval_every=1)
+        _, alone = ff.run(sim._replace(data=federation(replicate)), replicate, 4, eval_every=1)
         assert_allclose(history.scores["test"].accuracy, alone.scores["test"].accuracy, atol=1e-6)
         assert_array_equal(history.ids, alone.ids)
         assert_allclose(history.coef, alone.coef, atol=1e-5)
@@ -89,7 +92,10 @@ def test_clients_of_one_size_in_each_replicate_but_not_in_all_train_on_their_own
 
 
 def test_rules_that_share_a_program_end_where_each_ends_alone():
-    """On clients whose sizes differ from seed to seed, up to XLA's rounding."""
+    """On clients whose sizes differ from seed to seed, up to XLA's rounding.
+
+    Trained alone are some rules of each program, and those that read the updates; the others weigh what they heard.
+    """
     datas = [toy.federation(seed=0), toy.federation((4, 5, 4, 6, 7), seed=1)]
 
     def everybody(rule, data):
@@ -108,12 +114,26 @@ def test_rules_that_share_a_program_end_where_each_ends_alone():
         vmapped = ff.compare(few, everybody, **settings)
         for i, (name, rule) in enumerate(shared.items()):
             seed = i % 2
+            if name not in few and {*ff.reads(rule, n_clients=5)} <= {"n", "loss"}:
+                coef = replayed(rule, got.runs[name][seed], datas[seed].sizes)
+                assert_allclose(got.runs[name][seed].coef, coef, rtol=1e-5, atol=1e-6, err_msg=name)
+                continue
             _, alone = ff.run(everybody(rule, datas[seed]), seed, 3, eval_every=3)
             assert_allclose(got.runs[name][seed].coef, alone.coef, rtol=1e-5, atol=1e-6, err_msg=name)
             assert_allclose(got.runs[name][seed].loss, alone.loss, rtol=1e-5, err_msg=name)
             if name in few:
                 assert_allclose(vmapped.runs[name][seed].coef, alone.coef, atol=1e-5, err_msg=name)
                 assert_allclose(vmapped.runs[name][seed].loss, alone.loss, rtol=1e-5, err_msg=name)
+
+
+def replayed(rule, history, sizes):
+    """The coefficients that a rule makes of the losses that it heard in a run."""
+    sizes, heard = (
+        np.asarray(sizes, np.float32),
+        zip(history.ids, history.active, history.received_loss, strict=True),
+    )
+    reports = [make_report(0, ids, n=sizes[ids], active=active, loss=loss) for ids, active, loss in heard]
+    return play(as_method(rule).aggregator, reports, sizes)[0]
 
 
 def programs(rules, build, data, side_by_side):
@@ -152,12 +172,13 @@ def test_clients_whose_sizes_change_places_train_on_their_own_examples(batch):
         return ff.simulation(toy.linear, data, aggregator=rule, trainer=trainer, evaluate=("test", "train"))
 
     datas = [toy.federation((4, 5, 5)), toy.federation((5, 4, 5), seed=1)]
-    run = {"rounds": 2, "eval_every": 1, "replicates": 2, "split": "train"}
+    run = {"rounds": 2, "eval_every": 1, "replicates": 2, "split": "train", "references": batch == 2}
     got = ff.compare({"fedavg": ff.fedavg()}, everybody, federation=datas.__getitem__, **run)
     for seed, data in enumerate(datas):
         _, alone = ff.run(everybody(ff.fedavg(), data), seed, 2, eval_every=1)
         assert_allclose(got.runs["fedavg"][seed].scores["train"].loss, alone.scores["train"].loss, rtol=1e-5)
-    assert got.references["pooled"][0].scores["train"].accuracy.shape == (2, 3)  # nobody is judged by the union
+    if batch == 2:
+        assert got.references["pooled"][0].scores["train"].accuracy.shape == (2, 3)  # nobody is judged by the union
 
 
 def scaled(rule, share):
@@ -183,15 +204,6 @@ def test_what_build_makes_of_one_rule_is_not_made_of_another():
     assert_allclose([of[0].coef[0].sum() for of in got.runs.values()], [1, 0.5], rtol=1e-5)
 
 
-def test_a_setting_of_build_may_have_any_name():
-    def named(rule, data, which=0.1):
-        return build(rule, data, lr=which)
-
-    tune = {"fedavg": {"which": [0.01, 0.1]}}
-    got = ff.compare({"fedavg": ff.fedavg()}, named, replicates=1, references=False, tune=tune, **SHORT)
-    assert set(got.settings["fedavg"]) == {"which"}
-
-
 def test_a_build_that_changes_the_examples_is_refused():
     def doubling(rule, data):
         return build(rule, data._replace(x=2 * data.x))
@@ -210,21 +222,19 @@ def test_a_rule_that_is_added_in_front_leaves_the_others_kept(tmp_path, capsys):
 
 
 def test_a_build_that_asks_for_its_rule_gives_each_what_it_asked_for():
-    rules = {"a": ff.fedavg(), "b": ff.fedavg("uniform"), "c": ff.afl()}
+    rules = {"a": ff.fedavg(), "b": ff.fedavg("uniform")}
 
     def asking(rule, data):
-        rate = 0.5 if rule in (rules["a"], rules["b"]) else 0.1
-        return build(rule, data, lr=rate)
+        return build(rule, data, lr=0.5 if rule in rules.values() else 0.1)
 
     got = ff.compare(rules, asking, replicates=2, references=False, **SHORT)
     _, alone = ff.run(build(rules["b"], federation(1), lr=0.5), 1, 4, eval_every=1)
     assert_allclose(got.runs["b"][1].loss, alone.loss, rtol=1e-5)
 
 
-def test_each_reference_trains_on_what_it_says():
+def test_each_reference_trains_on_what_it_says(found):
     """One client alone is FedAvg of that client; the pooled one makes as many steps as all together."""
-    got = ff.compare({"fedavg": ff.fedavg()}, build, replicates=2, **SHORT)
-    local, pooled = got.references["local"], got.references["pooled"]
+    local, pooled = found.references["local"], found.references["pooled"]
     assert local[0].accuracy.shape == pooled[0].accuracy.shape == (2, 5)  # the last two evaluations
     assert not np.array_equal(local[0].loss, pooled[0].loss)
     data = federation(0)
@@ -264,18 +274,37 @@ def test_settings_are_chosen_on_validation_by_the_stated_criterion(tuned):
     assert "Tuning: 3 points for every rule." in tuned.table()
 
 
-@pytest.mark.parametrize("choose", ["worst10", "gini", "accuracy_if_worst10"])
-def test_other_criteria_choose_what_they_say(choose):
-    rules, tune = {"a": ff.fedavg(), "b": ff.fedavg("uniform")}, {"b": {"lr": [0.01, 1.0]}}
-    got = ff.compare(rules, build, replicates=2, tune=tune, choose=choose, **SHORT)
-    scores, chosen = got.tried["b"], f"lr={got.settings['b']['lr']:g}"
-    means = {point: of["worst10" if choose == "worst10" else "gini"].mean() for point, of in scores.items()}
-    if choose != "accuracy_if_worst10":
-        assert means[chosen] == (max if choose == "worst10" else min)(means.values())
-        return
+def test_other_criteria_choose_what_they_say():
+    """Also where build's setting has the name of an argument inside."""
+
+    def several(seed):
+        rng, owner = np.random.default_rng(seed), np.arange(100) % 5
+        x = rng.normal(size=(100, 4)).astype(np.float32)
+        y = (x[:, 0] * (1 + owner) > owner - 2).astype(int)
+        return ff.FederatedData.from_arrays(x, y, client_id=owner, seed=seed, split=(0.5, 0.3, 0.2))
+
+    def named(rule, data, which=0.1):
+        return build(rule, data, lr=which)
+
+    rules, tune = (
+        {"a": ff.fedavg(), "b": ff.fedavg("uniform")},
+        {"a": {"which": [0.45]}, "b": {"which": [0.1, 0.3, 0.5]}},
+    )
+    settings = {**SHORT, "federation": several, "replicates": 2, "references": False}
+    got = ff.compare(rules, named, tune=tune, choose="accuracy_if_worst10", **settings)
+    assert set(got.settings["b"]) == {"which"}
+    scores, chosen = got.tried["b"], f"which={got.settings['b']['which']:g}"
+    accuracy = {point: of["accuracy"].mean() for point, of in scores.items()}
     floor = measured(got.runs["a"], "validation", 2)["worst10"].mean()
-    fair = {point: of["accuracy"].mean() for point, of in scores.items() if of["worst10"].mean() >= floor}
-    assert fair[chosen] == max(fair.values())
+    fair = {point: accuracy[point] for point, of in scores.items() if of["worst10"].mean() >= floor}
+    assert fair[chosen] == max(fair.values()) < max(accuracy.values())
+
+    histories = {rule: [*got.tried_runs[rule].values()] for rule in rules}
+    for choose, best in (("worst10", max), ("gini", min)):
+        means = [of[choose].mean() for of in scores.values()]
+        place = _choose(histories, {"b": [*scores.values()]}, "a", choose, ("validation", 2, None))["b"]
+        assert means[place] == best(means) != means[0]
+        assert [*accuracy.values()][place] < max(accuracy.values())
 
 
 @pytest.mark.parametrize(
@@ -312,11 +341,13 @@ def referenced(rule, **trainer):
     return {name: histories[0].loss for name, histories in rows.items()}
 
 
-@pytest.mark.parametrize("rule", [ff.fedsgd(), ff.scaffold(aggregator=ff.fedsgd())], ids=["alone", "in scaffold"])
-def test_the_references_of_fedsgd_make_one_step_on_all_examples_a_round(rule):
-    found, expected = referenced(rule), referenced(ff.fedavg(), batch_size=None)
-    for row in ("local", "pooled"):
-        assert_allclose(found[row], expected[row], rtol=1e-5)
+def test_the_references_of_fedsgd_make_one_step_on_all_examples_a_round():
+    """Also where SCAFFOLD has it weigh."""
+    expected = referenced(ff.fedavg(), batch_size=None)
+    for rule in (ff.fedsgd(), ff.scaffold(aggregator=ff.fedsgd())):
+        found = referenced(rule)
+        for row in ("local", "pooled"):
+            assert_allclose(found[row], expected[row], rtol=1e-5)
 
 
 def test_a_limit_on_steps_holds_for_clients_alone_and_not_for_all_their_examples():
@@ -326,7 +357,9 @@ def test_a_limit_on_steps_holds_for_clients_alone_and_not_for_all_their_examples
 
 
 def test_one_federation_for_all_is_said():
-    got = ff.compare({"fedavg": ff.fedavg()}, build, **{**SHORT, "federation": federation(0)}, replicates=2)
+    got = ff.compare(
+        {"fedavg": ff.fedavg()}, build, **{**SHORT, "federation": federation(0)}, replicates=2, references=False
+    )
     assert "one federation" in got.table()
     assert len(got.examples) == 2
     assert not np.array_equal(got.runs["fedavg"][0].ids, got.runs["fedavg"][1].ids)
@@ -365,7 +398,7 @@ def test_grids_of_one_value_give_settings_and_nothing_is_chosen(tuned):
         return ff.simulation(toy.linear, data, aggregator=rule, selector=ff.uniform(3), trainer=trainer)
 
     rules, given = {"fedavg": ff.fedavg(), "qfedavg": q_fedavg}, {"fedavg": {"lr": [0.01]}, "qfedavg": {"q": [5.0]}}
-    got = ff.compare(rules, tested, replicates=2, tune=given, **SHORT)
+    got = ff.compare(rules, tested, replicates=2, references=False, tune=given, **SHORT)
     assert got.settings == got.tried == {}
     assert "Rows: fedavg has lr=0.01; qfedavg is q_fedavg(q=5)." in " ".join(got.table().split())
     assert "validation" not in got.table()
@@ -384,7 +417,9 @@ def test_examples_that_judge_every_replicate_are_noticed(found):
     def tested(rule, data):
         return ff.simulation(toy.linear, data, aggregator=rule, trainer=ff.local_sgd(optax.sgd(0.1), batch_size=2))
 
-    got = ff.compare({"fedavg": ff.fedavg()}, tested, **{**SHORT, "federation": federation}, replicates=2)
+    got = ff.compare(
+        {"fedavg": ff.fedavg()}, tested, references=False, replicates=2, **{**SHORT, "federation": federation}
+    )
     assert got.same_examples
 
 
@@ -398,14 +433,15 @@ def test_from_another_baseline_the_same_difference_has_the_other_sign(found):
 
 def test_an_interrupted_comparison_goes_on(tmp_path, found):
     kept = {**SHORT, "checkpoint": tmp_path, "references": False}
-    first, again = (ff.compare(RULES, build, replicates=count, **kept) for count in (2, 3))
-    for rule in RULES:
+    rules = {name: RULES[name] for name in ("fedavg", "fedmaba")}
+    first, again = (ff.compare(rules, build, replicates=count, **kept) for count in (2, 3))
+    for rule in rules:
         for one, other in zip(first.runs[rule], again.runs[rule]):
             assert_array_equal(one.accuracy, other.accuracy)
         assert_array_equal(again.runs[rule][2].accuracy, found.runs[rule][2].accuracy)
 
 
-def test_reference_rows_go_on_from_where_they_were_stopped(tmp_path, monkeypatch, capsys, found):
+def test_reference_rows_go_on_from_where_they_were_stopped(tmp_path, monkeypatch, capsys, found, tuned):
     train, trained = Reference.train, []
 
     def killed(self, key, client, *rest):
@@ -439,9 +475,12 @@ def test_reference_rows_go_on_from_where_they_were_stopped(tmp_path, monkeypatch
     for row, histories in more.references.items():
         assert_array_equal(histories[0].loss, found.references[row][0].loss)
         assert_allclose(histories[1].loss, found.references[row][1].loss, rtol=1e-5)
-    other = play(noted, tune={"fedavg": {"lr": [0.05]}})
+    chosen = {name: [value] for name, value in tuned.settings["fedavg"].items()}
+    other = play(noted, tune={"fedavg": chosen})
     assert trained == [0, 1, 2, 3, 4, 5] * 3
-    assert not np.allclose(other.references["pooled"][0].loss, found.references["pooled"][0].loss)
+    for row, histories in other.references.items():
+        assert not np.allclose(histories[0].loss, found.references[row][0].loss)
+        assert_allclose(histories[0].loss, tuned.references[row][0].loss, rtol=1e-5)
     for file in (tmp_path / "references").glob("pooled-*.npz"):
         file.write_bytes(b"half")
     with pytest.raises(ValueError, match=r"pooled-\w+.npz cannot be read .*; remove it to train its row again"):
@@ -564,12 +603,14 @@ def test_values_that_no_accuracy_has_stop_it_before_the_end():
         trainer = ff.local_sgd(optax.sgd(0.1), batch_size=2)
         return ff.simulation(toy.linear, data, aggregator=rule, trainer=trainer, metric=far)
 
+    settings = {"federation": toy.federation(), "rounds": 1, "replicates": 1, "references": False}
     with pytest.raises(ValueError, match=r"the metric's values must hold accuracy in .* got 5 to 5: .* metric=ff"):
-        ff.compare({"fedavg": ff.fedavg()}, of_distance, federation=toy.federation(), rounds=1, replicates=1)
+        ff.compare({"fedavg": ff.fedavg()}, of_distance, **settings)
 
 
 def test_one_replicate_has_no_differences():
-    one = ff.compare({"a": ff.fedavg(), "b": partial(ff.fedavg, "uniform")}, build, replicates=1, **SHORT)
+    rules = {"a": ff.fedavg(), "b": partial(ff.fedavg, "uniform")}
+    one = ff.compare(rules, build, replicates=1, references=False, **SHORT)
     assert "±" not in one.table().splitlines()[2]
     assert "Rows: b is fedavg(weighting=uniform)." in one.table()
     with pytest.raises(ValueError, match="a difference needs at least two replicates, got 1"):
@@ -579,11 +620,16 @@ def test_one_replicate_has_no_differences():
 def test_models_that_clients_keep_can_be_compared():
     def remembering(rule, data):
         trainer = ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=2)
-        return ff.simulation(toy.linear, data, aggregator=rule, trainer=trainer, evaluate=["test@personal"])
+        evaluate = ["test@personal", "test"]
+        return ff.simulation(toy.linear, data, aggregator=rule, trainer=trainer, evaluate=evaluate)
 
-    rules = {"ditto": ff.ditto(), "apfl": ff.apfl()}
-    shown = ff.compare(rules, remembering, replicates=2, split="test@personal", **SHORT)
+    shown = ff.compare({"ditto": ff.ditto()}, remembering, replicates=2, split="test@personal", **SHORT)
     assert "test@personal" in shown.table()
+    kept, received = (measured(shown.runs["ditto"], split, 2)["accuracy"] for split in ("test@personal", "test"))
+    measures = shown.measures()["ditto"]
+    assert_array_equal(measures["accuracy"], kept)
+    assert not np.array_equal(kept, received)
+    assert np.isfinite(measures["better_off"]).all()
     assert [examples.tolist() for examples in shown.examples] == [[1] * 5] * 2
 
 
