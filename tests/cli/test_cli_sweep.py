@@ -35,13 +35,15 @@ def test_every_point_is_a_row_with_every_seed(swept):
 
 
 def test_a_point_is_the_run_with_its_settings_and_seed(swept, tmp_path, capsys):
-    rule = "fedmaba:eta_b=.5,alpha=.8"
+    rule = ["--aggregator", "fedmaba", "--fedmaba.eta-b", ".5", "--fedmaba.alpha", ".8"]
     seed = ["--seeds", "1", "--first-seed", "8"]
-    main(["run", "--aggregator", rule, "--lr", ".05", *SMALL, *seed, "--out", str(tmp_path / "o")])
+    main(["run", *rule, "--lr", ".05", *SMALL, *seed, "--out", str(tmp_path / "o")])
+    assert capsys.readouterr().out.splitlines()[2].split()[0] == "fedmaba"
+    settings = tomllib.loads((tmp_path / "o" / "config.toml").read_text())["fedmaba"]
+    assert (settings["eta_b"], settings["alpha"]) == (0.5, 0.8)
     point, alone = np.load(swept / "history.npz"), np.load(tmp_path / "o" / "history.npz")
     for field in ("ids", "coef", "loss"):
-        np.testing.assert_allclose(point[f"alpha=0.8,lr=0.05/{field}"][1:], alone[f"{rule}/{field}"], rtol=1e-4)
-    capsys.readouterr()
+        np.testing.assert_allclose(point[f"alpha=0.8,lr=0.05/{field}"][1:], alone[f"fedmaba/{field}"], rtol=1e-4)
 
 
 def test_settings_are_chosen_by_validation(tmp_path, capsys):

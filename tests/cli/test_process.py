@@ -7,10 +7,11 @@ import sys
 import threading
 import time
 
+import jax
 import pytest
 
 from fedjax_fair.cli import commands, comparing
-from fedjax_fair.cli.process import hear_interrupts
+from fedjax_fair.cli.process import hear_interrupts, split_cpu
 
 
 class Collected:
@@ -74,3 +75,19 @@ def test_an_interrupt_before_the_first_checkpoint_tells_how_to_go_on(claimed, to
         commands.main(["compare", "--checkpoint", str(tmp_path)])
     assert end.value.code == 130
     assert capsys.readouterr().err == f"fedjax-fair: stopped{told.format(tmp_path)}\n"
+
+
+def test_a_cpu_is_split_into_a_device_for_each_core_at_most(monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    monkeypatch.delenv("JAX_NUM_CPU_DEVICES", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 2, 3}, raising=False)
+    settled = []
+    monkeypatch.setattr(jax.config, "update", lambda name, value: settled.append((name, value)))
+    for devices in (1, 2, 3, 4, 10**6):
+        split_cpu(devices)
+    assert settled == [("jax_num_cpu_devices", devices) for devices in (2, 3, 3, 3)]
+    for name, value in (("JAX_NUM_CPU_DEVICES", "2"), ("XLA_FLAGS", "--xla_force_host_platform_device_count=2")):
+        with monkeypatch.context() as said:
+            said.setenv(name, value)
+            split_cpu(3)
+    assert len(settled) == 4
