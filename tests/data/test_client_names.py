@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import optax
 import pytest
 
 import fedjax_fair as ff
@@ -50,18 +49,6 @@ def test_describe_shows_names(capsys):
 def test_a_client_too_small_is_named():
     with pytest.raises(ValueError, match=r"client 1 \('two'\) has 1 example"):
         ff.FederatedData.from_arrays(X[:4], Y[:4], client_id=["one", "one", "one", "two"])
-
-
-def test_histories_have_names():
-    sim = ff.simulation(
-        ff.models.logistic_regression(classes=2),
-        named(),
-        aggregator=ff.fedavg(),
-        trainer=ff.local_sgd(optax.sgd(0.1), batch_size=10),
-    )
-    _, history = ff.run(sim, 0, rounds=2)
-    assert history.clients == ("Aarau", "Bern", "Chur")
-    assert history.to_pandas().client.tolist() == ["Aarau", "Bern", "Chur"]
 
 
 def test_the_figure_of_a_partition_has_names():

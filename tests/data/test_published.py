@@ -2,15 +2,14 @@
 
 import json
 import re
-import tomllib
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fedjax_fair as ff
-from fedjax_fair.cli.commands import main
+from fedjax_fair.cli.arguments import read_command
+from fedjax_fair.cli.plan import prepare
 from fedjax_fair.data.sources.published import ALPHABET, CHARACTERS
 
 TEXT = "Now is the winter of our discontent\nMade glorious summer by this sun of York;\nAnd all the clouds" * 20
@@ -69,13 +68,11 @@ def test_femnist_is_images_of_62_classes(leaf, monkeypatch):
     assert data.clients == ("f0001", "f0002")
 
 
-@pytest.mark.usefixtures("quick_to_compile")
-def test_one_command_line_names_them(leaf, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    words = ["run", "--dataset", "femnist", "--seeds", "1", "--rounds", "1", "--quiet", "--out", "out"]
-    main([*words, "--data", str(leaf), "--model", "logistic_regression"])
-    assert np.load("out/history.npz")["clients"].tolist() == ["f0001", "f0002"]
-    assert tomllib.loads(Path("out/config.toml").read_text())["dataset"] == "femnist"
+def test_one_command_line_names_them(leaf):
+    words = ["run", "--dataset", "femnist", "--data", str(leaf), "--model", "logistic_regression"]
+    experiment, rules = read_command(words)
+    assert prepare(experiment, rules).ground.data.clients == ("f0001", "f0002")
+    assert experiment.dataset == "femnist"
 
 
 REFUSED = {

@@ -19,11 +19,9 @@ def test_a_lorenz_curve_of_negative_amounts_is_no_curve():
     assert np.isnan(m.lorenz(jnp.array([-1.0, 2.0]))[1][1:-1]).all()
 
 
-@pytest.mark.parametrize("scale", [1e-44, 1e-39, 1e-30, 1.0, 1e30, 1e38])
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30, 1e38])
 def test_measures_without_a_unit_do_not_know_the_scale(scale):
     x = jnp.array([1.0, 3.0]) * jnp.float32(scale)
-    if not x[0] > 0 or scale < 1e-38:  # XLA on a CPU flushes what is below the smallest normal number to zero
-        pytest.skip("flushed to zero")
     np.testing.assert_allclose(m.gini(x), 0.25, rtol=1e-5)
     np.testing.assert_allclose(m.jain(x), 0.8, rtol=1e-5)
     np.testing.assert_allclose(m.cov(x), 0.5, rtol=1e-5)

@@ -139,13 +139,18 @@ def test_the_grids_of_tune_are_in_the_tables_and_on_the_cards(capsys):
     assert "with --tune t: 0.1, 0.5, 1, 10" in term
 
 
+@pytest.fixture(scope="module")
+def heard():
+    """By rule and by selector, the signals that it reads."""
+    rules = {name: registry.make_rule(name, learning_rate=0.1) for name in registry.AGGREGATORS}
+    selectors = {name: factory(2) for name, factory in registry.SELECTORS.items()}
+    by_selectors = {name: ff.reads(ff.fedavg(), s, n_clients=4, cohort=2) for name, s in selectors.items()}
+    return {name: ff.reads(rule, n_clients=4) for name, rule in rules.items()} | by_selectors
+
+
 @pytest.mark.parametrize("signal", ["loss", "train_loss", "train_loss_std", "accuracy"])
-def test_the_page_on_losses_names_exactly_the_rules_that_read_each(signal):
+def test_the_page_on_losses_names_exactly_the_rules_that_read_each(signal, heard):
     page = (Path(__file__).parents[2] / "docs" / "losses.md").read_text()
     (row,) = [line for line in page.splitlines() if line.startswith(f"| `report.{signal}` |")]
     named = set(re.findall(r"`(\w+)`", row.split("|")[4]))
-    rules = {name: registry.make_rule(name, learning_rate=0.1) for name in registry.AGGREGATORS}
-    selectors = {name: factory(2) for name, factory in registry.SELECTORS.items()}
-    reading = {name for name, rule in rules.items() if signal in ff.reads(rule, n_clients=4)}
-    observing = {name for name, s in selectors.items() if signal in ff.reads(ff.fedavg(), s, n_clients=4, cohort=2)}
-    assert named == reading | observing
+    assert named == {name for name, signals in heard.items() if signal in signals}

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import fedjax_fair as ff
-from fedjax_fair.cli.commands import main
 from fedjax_fair.data.names import Names
 from fedjax_fair.engine.outcome import of_clients
 from fedjax_fair.results.comparison import Comparison
@@ -311,21 +310,3 @@ def test_a_folder_of_failures_alone_has_a_page_without_curves(tmp_path):
     assert not (tmp_path / "lorenz.png").exists()
     (tmp_path / "config.toml").write_text('dataset = "synthetic"\n')
     assert "Lorenz" not in report(tmp_path).read_text()
-
-
-def test_compare_names_rules_that_are_one(tmp_path, capsys):
-    flags = [
-        "--rounds",
-        "2",
-        "--replicates",
-        "1",
-        "--no-references",
-        "--clients",
-        "8",
-        "--cohort",
-        "1",
-        "--out",
-        str(tmp_path),
-    ]
-    main(["compare", *flags, "--steps", "1", "--algorithms", "fedprox:mu=1", "fedprox:mu=5"])
-    assert "- identical, bit for bit: fedprox:mu=1, fedprox:mu=5" in capsys.readouterr().out

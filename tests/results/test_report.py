@@ -185,27 +185,18 @@ def test_the_summary_is_the_honest_clients(folder):
             assert kept[name]["accuracy"]["mean"] != pytest.approx(100 * last.mean(), rel=1e-6)
 
 
-def test_it_holds_what_selection_cost_where_the_terminal_does(page, tmp_path, capsys):
-    rules = ["fedavg", "fedavg@pow_d:d=4"]
-    flags = [
-        "--no-references",
-        "--rounds",
-        "2",
-        "--replicates",
-        "1",
-        "--clients",
-        "8",
-        "--cohort",
-        "3",
-        "--out",
-        str(tmp_path),
-    ]
-    main(["compare", *flags, "--algorithms", *rules])
-    assert "models sent, " in capsys.readouterr().out
-    main(["report", str(tmp_path)])
-    costly = (tmp_path / "report.html").read_text()
+def test_it_holds_what_selection_cost_where_the_terminal_does(page, tmp_path):
+    accuracy, ids, coef = np.linspace(0.2, 0.9, 8)[None], np.tile(np.arange(3), (2, 1)), np.full((2, 3), 1 / 3)
+    scores, nobody = {"test": ff.Evaluation(accuracy, 1 - accuracy)}, np.zeros(2, int)
+    free = ff.History(np.array([2]), scores, ids, coef, coef > 0, None, nobody + 3, nobody)
+    runs = {"fedavg": free, "fedavg@pow_d:d=4": free._replace(downloads=nobody + 4, evaluations=nobody + 40)}
+    said = "models sent (to train, and to be asked for a loss)"
+    assert said in " ".join(ff.table(runs).split())
+    assert said not in " ".join(ff.table({"fedavg": free}).split())
+    main(["report", str(ff.save(tmp_path / "out", runs))])
+    costly = (tmp_path / "out" / "report.html").read_text()
     assert "<th>sent</th><th>asked</th>" in costly
-    assert "models sent (to train, and to be asked for a loss)" in costly
+    assert said in costly
     assert "<th>sent</th>" not in page
 
 

@@ -38,6 +38,11 @@ def history():
     return ff.run(sim, 0, rounds=4, eval_every=2)[1]
 
 
+def test_a_history_has_the_clients_names(history):
+    assert history.clients == NAMES
+    assert history.to_pandas().client.tolist() == [*NAMES] * 4  # two evaluations on two splits
+
+
 def test_a_saved_run_has_the_files_and_the_page_of_a_run_of_the_command_line(history, tmp_path):
     settings = {"dataset": "hospitals", "model": "a line", "rates": [0.1, np.float32(0.5)], "note": None}
     settings["evaluate"] = "train"  # not what it is about
