@@ -83,10 +83,16 @@ def test_data_that_is_not_there_is_one_sentence(capsys, tmp_path, monkeypatch):
     assert capsys.readouterr().err.startswith("fedjax-fair: cifar100 is not prepared")
 
 
-def rows():
+def simulate():
     trainer = ff.local_sgd(optax.sgd(0.1), steps=2, batch_size=4)
+    return ff.simulation(toy.linear, DATA, aggregator=ff.fedavg(), trainer=trainer)
 
-    build = runs.fixed(lambda: ff.simulation(toy.linear, DATA, aggregator=ff.fedavg(), trainer=trainer))
+
+SHARED = runs.fixed(simulate)
+"""The same simulation in all tests but those that send it to another process, and so one program."""
+
+
+def rows(build=SHARED):
     return [runs.Row("one, a", build, {"accuracy": 61.23}), runs.Row("two", build)]
 
 
@@ -119,9 +125,9 @@ def test_another_process_trains_what_is_missing_and_writes_it_to_the_same_place(
     def noted():
         with built.open("a") as file:
             file.write("built ")
-        return rows()[0].build(0)
+        return simulate()
 
-    left = [rows()[0]._replace(build=runs.fixed(noted)), rows()[1]]
+    left = [row._replace(build=runs.fixed(make)) for row, make in zip(rows(), (noted, simulate))]
     capsys.readouterr()
     before = sharing.CLUSTER.set(Cluster(1, None))
     try:
@@ -165,9 +171,8 @@ def test_the_table_is_written_whenever_another_process_has_ended_a_run(trained, 
     settings, columns = {"quick": False, "seeds": 2, "rounds": 4}, {"accuracy": common.Column("acc %")}
     before = sharing.CLUSTER.set(Cluster(1, None))
     try:
-        common.tabulate(
-            rows(), tmp_path, "study", columns, settings, eval_every=2, measure=lambda history: {"accuracy": 7.0}
-        )
+        told = {"eval_every": 2, "measure": lambda history: {"accuracy": 7.0}}
+        common.tabulate(rows(runs.fixed(simulate)), tmp_path, "study", columns, settings, **told)
     finally:
         sharing.CLUSTER.reset(before)
     assert said == ["no full results yet", *(f"under way: {done} of 4 runs" for done in (1, 2, 3))]
@@ -239,11 +244,11 @@ def test_a_table_is_there_while_its_study_is_under_way(tmp_path, monkeypatch):
     assert (tmp_path / "study.json").read_text() == finished
 
 
-def test_the_statistic_is_the_mean_over_the_last_ten_evaluations_and_the_best_one():
+def test_the_statistic_is_the_mean_over_the_last_ten_evaluations_and_the_best_one(trained):
     accuracy = np.full((12, 4), 0.5)
     accuracy[0] = 1.0  # too early for the mean, yet the best
     accuracy[11] = [0.0, 0.5, 0.5, 1.0]
-    history = ff.run(rows()[0].build(0), 0, 1)[1]
+    history = trained.histories["one, a"][0]
     scores = {"test": history.scores["test"]._replace(accuracy=accuracy, loss=accuracy)}
     found = common.last_ten(history._replace(scores=scores))
     assert found["accuracy"] == pytest.approx(50)
@@ -300,12 +305,20 @@ def test_hospitals_are_filled_and_scaled_by_their_training_rows_alone():
     assert np.isfinite(np.asarray(data.x)).all()
 
 
-def test_the_best_point_is_that_of_the_validation_split():
+def test_the_best_point_is_that_of_the_validation_split(monkeypatch):
     """Test accuracies are never looked at: the best point on validation data is not the best on test data."""
-    simulate = aaggff_heart.in_hospitals(0)
+    sweep, made = ff.sweep, []
+
+    def noted(*given, **settings):
+        assert settings == {"seeds": [0], "rounds": 20}
+        made.append(sweep(*given, **settings))
+        return made[-1]
+
+    monkeypatch.setattr(ff, "sweep", noted)
     grid = {"lr": (0.0, 1.0, 100.0)}
-    best, every = aaggff_heart.chosen(simulate, lambda lr: ff.afl(lr=lr), grid, 0, 20, None)
-    swept = ff.sweep(lambda lr: simulate(ff.afl(lr=lr)), grid, seeds=[0], rounds=20)
+    best, every = aaggff_heart.chosen(aaggff_heart.in_hospitals(0), lambda lr: ff.afl(lr=lr), grid, 0, 20, None)
+    (swept,) = made
+    assert [point["lr"] for point in swept.points] == [*grid["lr"]]
     validation = [runs[0].scores["validation"].accuracy[-10:].mean() for runs in swept.histories]
     assert best == every[int(np.argmax(validation))]
 

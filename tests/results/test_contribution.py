@@ -58,6 +58,12 @@ def found():
 
 
 @pytest.fixture(scope="module")
+def whole():
+    """The history of the federation of all clients."""
+    return ff.run(build(DATA), 0, ROUNDS)[1]
+
+
+@pytest.fixture(scope="module")
 def separate():
     """What each of the 64 coalitions is worth by an ``ff.run`` of its own, f[64, M]; bit k is client k."""
     members = np.zeros(N, bool)
@@ -99,19 +105,20 @@ def test_a_coalition_is_the_run_of_whom_a_trace_lets_in(separate):
     assert_allclose([alone[measure] for measure in MEASURES], separate[number], rtol=1e-5)
 
 
-def test_shares_add_up_to_what_training_changes(found):
+def test_shares_add_up_to_what_training_changes(found, whole):
     untrained = build(DATA).evaluate(build(DATA).init(jax.random.key(0)).params, DATA)["train"].accuracy
-    _, history = ff.run(build(DATA), 0, ROUNDS)
     for measure in MEASURES:
         ends = (
-            ff.metrics.summary(accuracy)[measure] for accuracy in (untrained, history.scores["train"].accuracy[-1])
+            ff.metrics.summary(accuracy)[measure] for accuracy in (untrained, whole.scores["train"].accuracy[-1])
         )
         assert_allclose([found.empty[measure], found.grand[measure]], [*ends], rtol=1e-4)
         assert_allclose(found.shares[measure].sum(), found.gain[measure], atol=1e-9)
 
 
-def test_monte_carlo_comes_to_the_exact_shares_within_its_intervals(found):
-    few, many = (found_by(permutations=p, tolerance=0, seed=0) for p in (20, 4000))
+def test_monte_carlo_comes_to_the_exact_shares_within_its_intervals(found, tmp_path):
+    drawn = {"tolerance": 0, "seed": 0, "checkpoint": tmp_path}  # the few find all that they need
+    many, few = (found_by(permutations=p, **drawn) for p in (4000, 20))
+    assert (many.permutations, few.permutations) == (4000, 20)
     for measure in MEASURES:
         low, high = many.intervals()[measure]
         assert ((low <= found.shares[measure]) & (found.shares[measure] <= high)).mean() > 0.6
@@ -214,7 +221,8 @@ def test_the_table_says_who_how_and_from_where_to_where(found):
 
 
 def test_a_tables_intervals_and_the_frames_are_those_of_students_t(found):
-    drawn = found_by(permutations=3, tolerance=0, measures=["accuracy"])
+    kept = {"accuracy": found.shares["accuracy"]}
+    drawn = found._replace(shares=kept, errors={"accuracy": np.linspace(0.1, 0.2, N)}, permutations=3)
     low, high = drawn.intervals()["accuracy"]
     assert_allclose((high - low) / 2, 4.3027 * drawn.errors["accuracy"], rtol=1e-4)
     k = drawn.order()[0]
@@ -246,11 +254,10 @@ def test_a_replicate_is_that_of_compare(found):
     assert_allclose(drawn.grand["accuracy"], 100 * history.accuracy[-1].mean(), rtol=1e-5)
 
 
-def test_who_is_judged_by_and_how_many_go_side_by_side():
+def test_who_is_judged_by_and_how_many_go_side_by_side(whole):
     few = np.arange(N) < 2
-    _, history = ff.run(build(DATA), 0, ROUNDS)
     judged = found_by(clients=few, side_by_side=1, threads=1, method="leave-one-out", measures=["accuracy"])
-    wanted = 100 * history.scores["train"].accuracy[-1, :2].mean()
+    wanted = 100 * whole.scores["train"].accuracy[-1, :2].mean()
     assert_allclose(judged.grand["accuracy"], wanted, rtol=1e-5)
     assert judged.coalitions == N + 2
 
