@@ -128,10 +128,8 @@ def test_rules_that_share_a_program_end_where_each_ends_alone():
 
 def replayed(rule, history, sizes):
     """The coefficients that a rule makes of the losses that it heard in a run."""
-    sizes, heard = (
-        np.asarray(sizes, np.float32),
-        zip(history.ids, history.active, history.received_loss, strict=True),
-    )
+    sizes = np.asarray(sizes, np.float32)
+    heard = zip(history.ids, history.active, history.received_loss, strict=True)
     reports = [make_report(0, ids, n=sizes[ids], active=active, loss=loss) for ids, active, loss in heard]
     return play(as_method(rule).aggregator, reports, sizes)[0]
 
