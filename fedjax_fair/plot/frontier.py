@@ -69,6 +69,6 @@ def frontier(points: Mapping[str, Any], ax: "Axes | None" = None, metric: Metric
     (x0, x1), (y0, y1) = ax.get_xlim(), ax.get_ylim()
     lowest, highest = (kind.scale * bound for bound in kind.range)
     ax.set_xlim(max(x0, left - room_x, lowest), min(x1, right + room_x, highest + 0.02 * (x1 - x0)))
-    ax.set_ylim(max(y0, bottom - room_y, 0), min(y1, top + room_y))
+    ax.set_ylim(max(y0, bottom - room_y, 0), min(y1, top + room_y) or y1)  # where all are served alike, of 0 alone
     legend_above(ax, own)
     return ax

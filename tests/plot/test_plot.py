@@ -404,6 +404,12 @@ def test_the_frontier_has_students_interval_over_the_seeds():
         plot.frontier({"a": acc[0]})
 
 
+def test_a_frontier_of_clients_who_are_all_served_alike_has_an_axis_too():
+    """A page warned of equal limits: there every variance is 0."""
+    low, high = plot.frontier({"a": np.full((2, 3), 0.5), "b": np.full((2, 3), 0.6)}).get_ylim()
+    assert low == 0 < high
+
+
 def test_two_seeds_intervals_do_not_push_the_points_together():
     """With one degree of freedom they reach far beyond what an accuracy or a variance can be."""
     rng = np.random.default_rng(0)
