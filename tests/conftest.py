@@ -19,9 +19,17 @@ gc.set_threshold(70_000, 50, 50)
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_directory(tmp_path_factory):
-    """Decode each dataset once a session, away from the user's own cache."""
+    """Decode each dataset once a session, and compile equal programs once, away from the user's own cache.
+
+    Of several workers each has its own: JAX writes a program to its place, where another could read half of it.
+    """
     if "FEDJAX_FAIR_CACHE" not in os.environ:
         os.environ["FEDJAX_FAIR_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        programs = {"compilation_cache_dir": str(tmp_path_factory.mktemp("programs"))}
+        for name, value in {**programs, "persistent_cache_min_compile_time_secs": 0.1}.items():
+            jax.config.update(f"jax_{name}", value)
+            os.environ[f"JAX_{name.upper()}"] = str(value)  # for the processes that tests start
 
 
 @pytest.fixture(scope="module")
