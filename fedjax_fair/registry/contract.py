@@ -141,12 +141,12 @@ def _take(report: Report, order: np.ndarray) -> Report:
 
 
 def _filled(report: Report, names: tuple[str, ...]) -> Report:
-    """The report with NaN, or a million steps, in some signals of the inactive slots."""
+    """The report with NaN in some signals of the inactive slots; a million in counts, which are always finite."""
     off = ~report.active
 
     def fill(name: str, leaf: Any) -> Any:
         where = off[:, None] | off[None, :] if name == "gram" else off.reshape(-1, *(1,) * (leaf.ndim - 1))
-        return jnp.where(where, 10**6 if name == "steps" else jnp.nan, leaf)
+        return jnp.where(where, 10**6 if name in ("n", "steps") else jnp.nan, leaf)
 
     filled = {name: jax.tree.map(functools.partial(fill, name), getattr(report, name)) for name in names}
     return report._replace(**filled)

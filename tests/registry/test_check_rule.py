@@ -87,6 +87,16 @@ def test_a_broken_promise_is_named(promise):
         ff.check_rule(rule(BROKEN[promise]))
 
 
+def test_sizes_may_be_masked_by_a_product():
+    """They are always finite, unlike a loss."""
+
+    def weigh(state, report, key):
+        mine = report.n * report.active
+        return mine / mine.sum(), state
+
+    assert "sum to 1" in ff.check_rule(rule(weigh))
+
+
 def test_the_cohort_must_leave_room_to_shuffle():
     with pytest.raises(ValueError, match="cohort must be from 3 to the 8 clients, got 2"):
         ff.check_rule(ff.fedavg(), cohort=2)
