@@ -231,7 +231,8 @@ def check_runs(runs: Any) -> Runs:
         if not isinstance(given, list) or not given or not all(isinstance(h, History) for h in given):
             raise ValueError(f"runs must map each rule to its History, or to one per seed, got {given!r}")
     if not listed:
-        raise ValueError(f"runs must map each rule to its History, or to one per seed, got {runs!r}")
+        got = f"a {type(runs).__name__}: pass its runs" if hasattr(runs, "runs") else repr(runs)
+        raise ValueError(f"runs must map each rule to its History, or to one per seed, got {got}")
     return listed
 
 

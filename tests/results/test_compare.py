@@ -257,6 +257,14 @@ def test_differences_are_paired_by_replicate_and_adjusted_over_the_rules(found):
     assert repr(pickle.loads(pickle.dumps(differences))) == repr(differences)
 
 
+def test_where_a_part_of_it_is_wanted_it_is_told_which(found):
+    """In a sentence, in which its table has no place."""
+    with pytest.raises(ValueError, match=r"^runs must map .* per seed, got a Comparison: pass its runs$"):
+        ff.table(found)
+    with pytest.raises(ValueError, match=r"^differences must be .*differences\(\), got a Comparison: call it$"):
+        ff.plot.paired_frontier(found, "fedavg")
+
+
 def test_a_rule_that_was_not_applied_is_flagged(found):
     """FedProx with mu = 0 prints FedAvg's row."""
     assert "- identical, bit for bit: fedavg, no-op" in found.table().splitlines()
