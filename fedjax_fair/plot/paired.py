@@ -50,7 +50,7 @@ def paired_frontier(
       ValueError: no rule, a measure that is not compared, or ``rules`` that lack one.
     """
     if not isinstance(differences, Mapping) or not differences:
-        got = "a Comparison: call it" if hasattr(differences, "differences") else repr(differences)
+        got = "a Comparison: pass its differences" if hasattr(differences, "differences") else repr(differences)
         raise ValueError(f"differences must be comparison.differences(), got {got}")
     axes = _axes(getattr(differences, "metric", ACCURACY) if metric is None else metric)
     for name, measure in (("x", x), ("y", y)):

@@ -27,7 +27,7 @@ def losses(name: str, n: int) -> np.ndarray:
     return quiet
 
 
-@pytest.mark.parametrize("n", [5, 50])
+@pytest.mark.parametrize("n", [5, 10, 50])
 @pytest.mark.parametrize("name", ["random", "stationary", "switching", "follow-the-leader"])
 @pytest.mark.parametrize("rule", [ff.aaggff_s, ff.aaggff_d])
 def test_regret_stays_under_the_published_bound(rule, name, n):

@@ -21,7 +21,7 @@ from fedjax_fair.types import server_transform
 KEY = jax.random.key(0)
 quick = settings(deadline=None, max_examples=40, derandomize=True)
 some_losses = st.lists(st.floats(0.015625, 8, width=32), min_size=N, max_size=N)
-PARTIAL = random_report(3, N, active=[1, 0, 1, 1, 1, 0, 0, 0])  # of as many slots, so that one program serves
+PARTIAL = random_report(3, 5, active=[1, 0, 1, 1, 1])
 SAME = {"rtol": 1e-5, "atol": 1e-7}
 
 

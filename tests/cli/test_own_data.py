@@ -149,12 +149,13 @@ def here(files, monkeypatch, tmp_path):
 TABLE = ["--data", "t.csv", "--client", "who", "--label", "ill"]
 
 
-def test_one_command_line_compares_rules_on_a_file(here, capsys):
+@pytest.mark.parametrize("words", [["--data", "leaf"], TABLE, ["--data", "a.npz"]], ids=["LEAF", "CSV", "npz"])
+def test_one_command_line_compares_rules_on_a_file(words, here, capsys):
     rules = ["fedavg", "fedavg:weighting=uniform"]
-    main(["compare", *TABLE, "--algorithms", *rules, "--replicates", "2", "--no-references", *SHORT])
+    main(["compare", *words, "--algorithms", *rules, "--replicates", "2", "--no-references", *SHORT])
     assert "minus fedavg" in capsys.readouterr().out
     assert np.load("out/history.npz")["fedavg/accuracy"].shape == (2, 1, 2)
-    assert tomllib.loads(Path("out/config.toml").read_text())["data"] == "t.csv"
+    assert tomllib.loads(Path("out/config.toml").read_text())["data"] == words[1]
 
 
 def contest(*words):

@@ -120,11 +120,7 @@ def test_data_that_take_the_place_of_others_fit_the_simulation(other, sentence):
 
 @pytest.mark.parametrize("loss", [SIGMOID, jax.jit(SIGMOID), lambda o, y: 2 * SIGMOID(o, y)])
 def test_row_3_one_logit_is_judged_by_its_sign_by_default(loss):
-    assert sim(regression(1), loss=loss).metric.fn is ff.losses.binary_accuracy
-
-
-def test_row_3_one_logit_that_is_judged_so_learns():
-    _, history = ff.run(sim(regression(1), loss=SIGMOID), 0, 200, eval_every=200)
+    _, history = ff.run(sim(regression(1), loss=loss), 0, 200, eval_every=200)
     assert history.accuracy[-1].mean() > 0.95
 
 
@@ -300,10 +296,8 @@ def test_row_6_parameters_that_are_no_floats_are_refused(model, sentence):
         sim(model)
 
 
-@pytest.mark.parametrize(
-    ("rule", "leaf"),
-    [*((ff.fedavg(), leaf) for leaf in (1.5, np.float64(1.5), np.full(2, 1.5))), (ff.fedfv(tau=2), 1.5)],
-)
+@pytest.mark.parametrize("rule", [ff.fedavg(), ff.fedfv(tau=2)])
+@pytest.mark.parametrize("leaf", [1.5, np.float64(1.5), np.full(2, 1.5)])
 def test_row_6_pythons_floats_and_numpys_are_parameters(rule, leaf):
     init = lambda key, x: {"w": jnp.zeros((3, 2)), "c": leaf}  # noqa: E731
     apply = lambda params, x: x @ params["w"] * params["c"].mean()  # noqa: E731

@@ -80,8 +80,8 @@ def test_a_round_of_fedavg_is_the_papers(cohort, trainer):
         assert int(state.round) == 1
 
 
-def test_a_round_of_qfedavg_is_the_papers():
-    q = 2.5
+@pytest.mark.parametrize("q", [1.0, 2.5])
+def test_a_round_of_qfedavg_is_the_papers(q):
     with jax.enable_x64(True):
         sim = simulation(federation(dtype=np.float64), ff.qfedavg(q, lipschitz=10.0), TWICE, selector=ff.uniform(3))
         state, (info,) = play(sim)

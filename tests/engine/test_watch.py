@@ -66,36 +66,23 @@ DO_NOT = {
 }
 
 
-# Whether a run speaks is the same for all rules of a kind, so few are trained: what differs is the rule's mark.
-
-
 @pytest.mark.parametrize("name", NEED)
-def test_a_rule_that_needs_positive_losses_is_known(data, name):
-    assert simulation(data, NEED[name]).positive_losses
-    assert said(lambda: simulation(data, NEED[name])) == []
-
-
-@pytest.mark.parametrize("name", DO_NOT)
-def test_a_rule_that_reads_differences_is_known(data, name):
-    assert not simulation(data, DO_NOT[name]).positive_losses
-    assert said(lambda: simulation(data, DO_NOT[name], loss=below)) == []
-
-
-@pytest.mark.parametrize("name", ["qfedavg", "clipped losses", "one's own"])
 def test_row_15_a_rule_that_needs_positive_losses_says_so_once(data, name):
     sim = simulation(data, NEED[name], trainer=THREE, loss=below)
+    assert sim.positive_losses
     with pytest.warns(UserWarning, match=BELOW) as caught:
         ff.run(sim, 0, 4, eval_every=1)
     assert len(caught) == 1
 
 
-@pytest.mark.parametrize("name", ["afl", "reweighted by an exponential", "clipped losses that nobody reads"])
+@pytest.mark.parametrize("name", DO_NOT)
 def test_a_rule_that_reads_differences_does_not(data, name):
     assert said(lambda: ff.run(simulation(data, DO_NOT[name], trainer=THREE, loss=below), 0, 2)) == []
 
 
-def test_nor_does_any_of_losses_above_0(data):
-    assert said(lambda: ff.run(simulation(data, NEED["qfedavg"], trainer=THREE), 0, 2)) == []
+@pytest.mark.parametrize("name", NEED)
+def test_nor_does_any_of_losses_above_0(data, name):
+    assert said(lambda: ff.run(simulation(data, NEED[name], trainer=THREE), 0, 2)) == []
 
 
 def test_a_sweep_says_it_too(data):

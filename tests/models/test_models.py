@@ -1,6 +1,5 @@
 """Models: the stock ones against JAX's own operations, and the one door for everybody else's."""
 
-import itertools
 import re
 
 import flax.linen as nn
@@ -67,17 +66,9 @@ def test_the_mlp_is_dense_layers_with_relu_between_them():
     )
 
 
-OTHER_KERNELS = [(1, 1), (5, 5), (2, 4), (4, 1)]
-
-
-@pytest.mark.parametrize(
-    ("kernel", "channels", "padding"),
-    [
-        *itertools.product([(3, 3)], [3, DEEP], ["SAME", "VALID"]),
-        *((kernel, 3, "SAME") for kernel in OTHER_KERNELS),
-        *((kernel, DEEP, "VALID") for kernel in OTHER_KERNELS),
-    ],
-)
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize("channels", [3, DEEP])
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (5, 5), (2, 4), (4, 1)])
 def test_patch_convolution_is_the_convolution_in_values_and_gradients(kernel, channels, padding):
     with jax.enable_x64(True):
         rng = np.random.default_rng(1)

@@ -45,25 +45,24 @@ AS_USERS = of_this_xla({"xla_cpu_use_fusion_emitters": True}) if jax.default_bac
 """XLA's way of making kernels that the tests' quick compilation leaves out."""
 
 
+@pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("positions", [0, [0], [0, 1, 2], []], ids=str)
 @pytest.mark.parametrize("known", ["python", "constant", "of every client", "traced"])
-def test_a_domain_of_one_compiles_as_users_compile(positions, known):
-    """Row 1: XLA failed on a size of 1 that it knew, also where only constants told it. Beside it, a size of 3."""
+def test_a_domain_of_one_compiles_as_users_compile(n, positions, known):
+    """Row 1: XLA failed on a size of 1 that it knew, also where only constants told it."""
     positions = jnp.array(positions, jnp.int32)
-    keys, each = shuffle_keys(jax.random.key(1), (2,)), jax.vmap(shuffled, (0, None, 0))
-    program = {
-        "python": lambda n, keys, sizes: jax.vmap(lambda k: shuffled(k, positions, n))(keys),
-        "constant": lambda n, keys, sizes: jax.vmap(lambda k: shuffled(k, positions, jnp.array(n)))(keys),
-        "of every client": lambda n, keys, sizes: each(keys, positions, jnp.array([n, n])),
-        "traced": lambda n, keys, sizes: each(keys, positions, sizes),
-    }[known]
-    program = jax.jit(program, static_argnums=() if known == "traced" else 0, compiler_options=AS_USERS)
-    for n in (1, 3):
-        sizes = jnp.array([n, n])
-        sent = program(n, keys, sizes)
-        assert sent.shape == (2, *positions.shape)
-        assert np.array_equal(sent, each(keys, positions, sizes))
-        assert sent.size == 0 or (sent.min() >= 0 and sent.max() < n)
+    keys, sizes = shuffle_keys(jax.random.key(1), (2,)), jnp.array([n, n])
+    each = jax.vmap(shuffled, (0, None, 0))
+    programs = {
+        "python": lambda keys, sizes: jax.vmap(lambda k: shuffled(k, positions, n))(keys),
+        "constant": lambda keys, sizes: jax.vmap(lambda k: shuffled(k, positions, jnp.array(n)))(keys),
+        "of every client": lambda keys, _: each(keys, positions, jnp.array([n, n])),
+        "traced": lambda keys, sizes: each(keys, positions, sizes),
+    }
+    sent = jax.jit(programs[known], compiler_options=AS_USERS)(keys, sizes)
+    assert sent.shape == (2, *positions.shape)
+    assert np.array_equal(sent, each(keys, positions, sizes))
+    assert sent.size == 0 or (sent.min() >= 0 and sent.max() < n)
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 64])

@@ -205,9 +205,9 @@ NUMBERS = [
 
 # Where the numbers that matter are of another size.
 VALUES = {
-    ("fedmdfg", "theta"): (5.0, 80.0),
-    ("fairmoo", "prefer"): (0.1, 9.0),
-    ("fedeba_plus", "theta"): (1.0, 80.0),
+    ("fedmdfg", "theta"): (5.0, 30.0, 80.0),
+    ("fairmoo", "prefer"): (0.1, 0.5, 9.0),
+    ("fedeba_plus", "theta"): (1.0, 30.0, 80.0),
 }
 
 
@@ -219,7 +219,7 @@ def test_numbers_may_be_swept(name, setting):
         method = as_method(registry.make_rule(name, {setting: value}, learning_rate=0.1))
         return played(method), trained(method)
 
-    values = VALUES.get((name, setting), (0.01, 0.9))
+    values = VALUES.get((name, setting), (0.01, 0.3, 0.9))
     swept = jax.jit(jax.vmap(outcome))(jnp.array(values))
     alone = [outcome(value) for value in values]
     assert_trees_all_close(swept, stack(alone), rtol=1e-4, atol=1e-5)  # solvers end at their rounding

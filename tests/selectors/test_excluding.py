@@ -20,7 +20,7 @@ def data():
     return toy.federation(SIZES)
 
 
-@pytest.mark.parametrize("name", ["pow_d", "cpow_d", "rpow_d"])  # those that ask
+@pytest.mark.parametrize("name", registry.SELECTORS)
 def test_the_left_out_are_never_asked_and_the_others_go_on_as_among_themselves(data, name, quick_to_compile):
     asked = []
 
