@@ -52,18 +52,16 @@ def shuffled(keys: Array, positions: Array, n: Array | int) -> Array:
     n = jax.lax.optimization_barrier(jnp.asarray(n, jnp.uint32))
     pivots, offsets, factors = keys[:, 0] % n, keys[:, 1], keys[:, 2] | 1
 
-    def turn(x: Array, drawn: tuple[Array, ...]) -> tuple[Array, None]:
-        for pivot, offset, factor in zip(*drawn):
-            partner = pivot - x
-            # Modulo n: what went below 0 has wrapped, and is the larger.
-            partner = jnp.minimum(partner, partner + n)
-            coin = (jnp.maximum(x, partner) + offset) * factor
-            x = jnp.where(coin.astype(jnp.int32) < 0, partner, x)  # its top bit
-        return x, None
+    def swap_or_not(x: Array, drawn: tuple[Array, ...]) -> tuple[Array, None]:
+        pivot, offset, factor = drawn
+        partner = pivot - x
+        partner = jnp.minimum(partner, partner + n)  # modulo n: what went below 0 has wrapped, and is the larger
+        coin = (jnp.maximum(x, partner) + offset) * factor
+        return jnp.where(coin.astype(jnp.int32) < 0, partner, x), None  # its top bit
 
-    drawn = tuple(part.reshape(TURNS, -1) for part in (pivots, offsets, factors))
-    straight = positions.size < MANY or jax.default_backend() != "cpu"
-    x, _ = jax.lax.scan(turn, jnp.minimum(positions.astype(jnp.uint32), n - 1), drawn, unroll=straight)
+    turns = TURNS if positions.size >= MANY and jax.default_backend() == "cpu" else 1
+    start = jnp.minimum(positions.astype(jnp.uint32), n - 1)
+    x, _ = jax.lax.scan(swap_or_not, start, (pivots, offsets, factors), unroll=ROUNDS // turns)
     return x.astype(jnp.int32)
 
 
