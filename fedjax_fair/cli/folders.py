@@ -4,6 +4,7 @@ import dataclasses
 import re
 import shlex
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from fedjax_fair.cli.resuming import RESUME
 from fedjax_fair.cli.toml import dump_toml
 from fedjax_fair.cli.unused import needless, say_unused
 from fedjax_fair.engine.files import to_json, write_atomically
-from fedjax_fair.results.folder import claim_folder, new_folder
+from fedjax_fair.results.folder import claim_folder, clear, new_folder
 
 
 def check_checkpoint(keep: Path | None, going_on: bool, command: str) -> None:
@@ -30,6 +31,22 @@ def check_checkpoint(keep: Path | None, going_on: bool, command: str) -> None:
         )
 
 
+def check_own(folder: Path, config: str) -> None:
+    """Look whether results in a folder are of the call that is to go on, by their configurations.
+
+    Raises:
+      ValueError: they are of another one.
+    """
+    if not ((folder / "summary.json").exists() and (folder / "config.toml").exists()):
+        return
+    there, mine = (
+        {name: value for name, value in tomllib.loads(text).items() if name not in ("devices", "plots")}
+        for text in ((folder / "config.toml").read_text(), config)
+    )
+    if there != mine:
+        raise ValueError(f"out {folder} holds the results of another call by now: move them away to go on")
+
+
 def claim_folders(experiment: Any, rules: tuple[str, ...], going_on: bool, command: str, plan: Any) -> Path:
     """Create the folder of the results, with the configuration in it and in the checkpoints' folder."""
     keep = experiment.checkpoint
@@ -40,6 +57,8 @@ def claim_folders(experiment: Any, rules: tuple[str, ...], going_on: bool, comma
         folder = new_folder(Path("runs") / f"{source}-{time.strftime('%Y%m%d-%H%M%S')}")
     else:
         folder = claim_folder(experiment.out, experiment.overwrite)
+    if not going_on:
+        clear(folder)
     points = plan.points if command == "sweep" else ()
     say_unused(experiment, rules, points, plan.ground.model_name)
     cohort = plan.cohort if isinstance(plan.cohort, int) else experiment.cohort
@@ -53,6 +72,8 @@ def claim_folders(experiment: Any, rules: tuple[str, ...], going_on: bool, comma
         cohort=cohort,
     )
     left = needless(experiment, rules, points)
+    if going_on:
+        check_own(folder, dump_toml(dataclasses.replace(kept, checkpoint_every=None), left))
     write_atomically(folder / "config.toml", dump_toml(dataclasses.replace(kept, checkpoint_every=None), left))
     if keep is not None and not going_on:
         write_atomically(keep / "config.toml", dump_toml(kept, left))

@@ -31,7 +31,8 @@ def by_name(client: Any, group: Any, names: Any = None) -> dict[Any, str]:
         both = [str(words[row]) for row in (first[k], other[0])]
         name = (clients.tolist() if names is None else names)[k]
         raise ValueError(
-            f"group must be one for all examples of a client, got {both[0]!r} and {both[1]!r} for client {name!r}"
+            f"group must be one for all examples of a client, got {both[0]!r} and {both[1]!r} for client {name!r}: "
+            "groups among a client's examples are judged by hand, from ff.predict"
         )
     return dict(zip(clients.tolist(), words[first].tolist()))
 

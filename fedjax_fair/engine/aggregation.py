@@ -151,7 +151,7 @@ def losses_of(
     def losses(update: Params, ids: Array) -> Array:
         params = jax.tree.map(lambda w, u: w + u.astype(w.dtype), state.params, update)
         found = parts.received_loss(state._replace(params=params), data, ids)
-        heard = misreport_losses(found, ids, parts.faults, fault, params)
+        heard = misreport_losses(found, ids, data.train.size, parts.faults, fault, params, parts.memory)
         return jnp.where(parts.available(present, state.round, ids) & ~failed[ids], heard, jnp.nan)
 
     return losses

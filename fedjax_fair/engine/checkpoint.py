@@ -47,6 +47,12 @@ class Keeper(NamedTuple):
         arrays, empty = pack({"state": state, "history": history})
         about = self.about | {"empty": empty}
         parts = ocp.args.Composite(arrays=ocp.args.StandardSave(arrays), about=ocp.args.JsonSave(about))
+        there = max((int(step.name) for step in self.folder.iterdir() if step.name.isdigit()), default=None)
+        if there != self.manager.latest_step():  # Orbax, which looked when it was opened, would write over it
+            raise CheckpointError(
+                f"checkpoint {self.folder} is in use by another run, which has kept round {there}: "
+                "name another folder"
+            )
         try:
             saved = self.manager.save(played, args=parts)
             self.manager.wait_until_finished()

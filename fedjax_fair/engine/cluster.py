@@ -7,6 +7,7 @@ import os
 import pickle
 import sys
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -77,8 +78,8 @@ def on_cluster(
     """What ``work(shared, i)`` finds for every i of ``pieces``, in their order.
 
     ``work`` is a function of a module that returns the name of the piece that it did, what it found, and how many
-    rounds it played, without those that a checkpoint held. It gets ``(shared, settings)`` pickled, once for all:
-    what it has laid out under other settings of JAX is not the same.
+    rounds it played, without those that a checkpoint held. It gets ``(shared, settings)`` pickled, the same bytes
+    for all pieces of this call and for no other: what it has laid out for them it may keep.
     A piece whose process dies is given to another. ``advance`` is told a piece's rounds when it is done.
     ``remark``, what the pieces are, is printed on standard error, with the number of workers; where that is no
     terminal, so is a line for every piece that is done.
@@ -88,7 +89,8 @@ def on_cluster(
         that makes other pieces of ``shared``, as with other data or another module.
     """
     settings = {name: getattr(jax.config, name) for name in SETTINGS}
-    pickled = _pickled(shared, settings)
+    # Of this call alone: what a worker has laid out for another one may be of files that have changed since.
+    pickled = _pickled(shared, settings | {"call": uuid.uuid4().hex})
     doing, rest = functools.partial(_do, work), (settings, os.getcwd())
     with (
         connected(*cluster) as client,

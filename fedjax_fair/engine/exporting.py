@@ -2,6 +2,8 @@
 
 import logging
 import os
+import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +123,22 @@ def _save_orbax(place: Path, leaves: dict[str, np.ndarray]) -> None:
     for name, leaf in leaves.items():
         if not leaf.size:
             raise ValueError(f"a folder cannot keep {name!r} of shape {list(leaf.shape)}: end path in .safetensors")
-    with _orbax() as writer:
-        writer.save(place.absolute(), _nested(leaves), force=True)
+    mark = uuid.uuid4().hex
+    partial, earlier = (place.with_name(f".{place.name}.{mark}.{end}") for end in ("part", "earlier"))
+    try:
+        with _orbax() as writer:
+            writer.save(partial.absolute(), _nested(leaves))
+        if place.exists():  # it goes when the new one is whole, and in its place
+            place.rename(earlier)
+        partial.rename(place)
+        if earlier.exists():
+            shutil.rmtree(earlier)
+    except ValueError as error:  # Orbax's of a full disk
+        raise OSError(said(error)[:200]) from error
+    finally:
+        for rest in place.parent.iterdir():
+            if rest.name.startswith(partial.name):
+                shutil.rmtree(rest)
 
 
 def _orbax() -> Any:

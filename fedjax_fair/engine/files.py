@@ -12,8 +12,12 @@ from typing import Any
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Replace ``path`` in one step: a reader, or a crash, never sees half a file, whoever else writes it."""
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-    partial.write_bytes(content.encode() if isinstance(content, str) else content)
-    os.replace(partial, path)
+    try:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+        os.replace(partial, path)
+    except BaseException:  # a full disk, or Ctrl-C
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def to_json(value: Any, indent: int | None = 2) -> str:

@@ -3,7 +3,6 @@
 import inspect
 import itertools
 import re
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
@@ -20,11 +19,10 @@ def values_of(name: str, values: Iterable[Any]) -> list[Any]:
     found = [v.item() if isinstance(v, (np.generic, np.ndarray, jax.Array)) and v.ndim == 0 else v for v in values]
     if not found:
         raise ValueError(f"grid[{name!r}] must have at least one value, got an empty list")
-    doubles = [v for v in found if isinstance(v, int | float | str) and found.count(v) > 1]
-    if doubles:
-        raise ValueError(f"grid[{name!r}] must have every value once, got {doubles[0]!r} twice")
     if odd := [v for v in found if not isinstance(v, Hashable)]:
         raise ValueError(f"grid[{name!r}] must have numbers, words or functions as values, got {odd[0]!r}")
+    if doubles := [v for i, v in enumerate(found) if v in found[:i]]:
+        raise ValueError(f"grid[{name!r}] must have every value once, got {doubles[0]!r} twice")
     numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in found)
     return [float(v) for v in found] if numbers and any(isinstance(v, float) for v in found) else found
 
@@ -75,11 +73,10 @@ def label(point: Point) -> str:
 
 def numbered(names: list[str]) -> list[str]:
     """The names, with " #2", " #3" behind those that were there before."""
-    seen: Counter[str] = Counter()
-    found = []
+    found: list[str] = []
     for name in names:
-        seen[name] += 1
-        found.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+        others = (f"{name} #{i}" for i in itertools.count(2))
+        found.append(next(free for free in itertools.chain([name], others) if free not in found))
     return found
 
 

@@ -46,13 +46,24 @@ def _parts(thing: Any) -> list[Any] | None:
     if isinstance(thing, types.MethodType):
         return [thing.__func__, thing.__self__]
     if isinstance(thing, types.FunctionType):
-        closed = [_content(cell) for cell in thing.__closure__ or ()]
-        return [thing.__code__, thing.__defaults__, thing.__kwdefaults__, thing.__dict__, *closed]
+        around = [*map(_content, thing.__closure__ or ()), *_globals(thing)]
+        return [thing.__code__, thing.__defaults__, thing.__kwdefaults__, thing.__dict__, *around]
     if isinstance(thing, JITTED):
         return [getattr(thing, "__wrapped__", None)]
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         return [getattr(thing, field.name, None) for field in dataclasses.fields(thing)]
     return None
+
+
+def _globals(function: types.FunctionType) -> list[Any]:
+    """What the names in its code stand for in its module, and those in functions inside it: two files may hold the
+    same code, and other constants."""
+    codes: list[types.CodeType] = [function.__code__]
+    found: list[Any] = []
+    for code in codes:
+        found += [function.__globals__.get(name) for name in code.co_names]
+        codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]
+    return found
 
 
 def _content(cell: Any) -> Any:

@@ -24,7 +24,7 @@ from fedjax_fair.engine.memory import broadcaster, check_memory
 from fedjax_fair.engine.near import largest_cohort
 from fedjax_fair.engine.personal import FineTune, judged_alone, names_of, owners
 from fedjax_fair.engine.precision import computing
-from fedjax_fair.engine.restarts import check_local
+from fedjax_fair.engine.restarts import check_descends, check_local
 from fedjax_fair.engine.server import server_of, signals_read
 from fedjax_fair.engine.signals import PerExample, evaluator, scoring
 from fedjax_fair.engine.start import first_model, shapes_of
@@ -38,7 +38,7 @@ from fedjax_fair.models.rewriting import slow_parts
 from fedjax_fair.robustness.availability import Available, PerClient
 from fedjax_fair.robustness.faults import Fault, check_faults
 from fedjax_fair.selectors import uniform
-from fedjax_fair.types import Aggregator, Key, Method, Params, Selector, Train, as_method
+from fedjax_fair.types import Aggregator, Key, LossFn, Method, Params, Selector, Train, as_method
 
 
 class Plan(NamedTuple):
@@ -127,6 +127,11 @@ def planned(
     check_local(within(train), trained, data.sizes)
     if method.memory is None:
         checks.check_trainer(train, local_loss, trained, data)
+    for entry in evaluate:
+        if isinstance(entry, FineTune):
+            check_tuning(
+                *local_work(frozen.holding(net), Method(method.aggregator), entry.trainer, loss), trained, data
+            )
     check_memory(method, trained, data.n_clients, mesh)
     say([remark] if (remark := getattr(method.aggregator.weigh, "remark", "")) else [])
     server = server_of(method, server_optimizer, data, selector, trained)
@@ -156,6 +161,20 @@ def planned(
         eval_batch=eval_batch,
         mesh=mesh,
     )
+
+
+def check_tuning(train: Train, loss: LossFn, shapes: Params, data: FederatedData) -> None:
+    """What clients tune by is held to what they train by is; but its schedule may well begin anew every time.
+
+    Raises:
+      ValueError: it is not.
+    """
+    try:
+        check_objective(loss, within(train), shapes, data.sizes)
+        check_descends(within(train), shapes)
+        checks.check_trainer(train, loss, shapes, data)
+    except ValueError as error:
+        raise ValueError(f"fine_tune's {error}") from error
 
 
 def components(plan: Plan, net: Model) -> Components:

@@ -37,13 +37,7 @@ def check_local(train: Any, shapes: Params, sizes: np.ndarray) -> None:
     looked at."""
     if not isinstance(train, LocalSGD):
         return
-    try:
-        tried = trial(train.optimizer, shapes)
-    except Exception as error:  # whatever an optimiser raises that wants more, such as the loss (value=)
-        raise ValueError(
-            f"optimizer must take the model's gradient, its state and params, got {said(error)}"
-        ) from error
-    check_descent("optimizer", tried, "optax.sgd(.1)")
+    tried = check_descends(train, shapes)
     flags = list(counters(tried.state))
     names = sorted({name for name in flags if name})
     if not names:
@@ -64,6 +58,21 @@ def check_local(train: Any, shapes: Params, sizes: np.ndarray) -> None:
             f"optimizer counts its steps ({', '.join(names)}) and starts afresh in every round, after "
             f"{longest} local steps or fewer: for a rate that follows the rounds give local_sgd(schedule=...)"
         )
+
+
+def check_descends(train: Any, shapes: Params) -> Any:
+    """The trial of the clients' optimiser; ValueError where it ascends, or wants more than it gets. None of a
+    trainer of a user's own."""
+    if not isinstance(train, LocalSGD):
+        return None
+    try:
+        tried = trial(train.optimizer, shapes)
+    except Exception as error:  # whatever an optimiser raises that wants more, such as the loss (value=)
+        raise ValueError(
+            f"optimizer must take the model's gradient, its state and params, got {said(error)}"
+        ) from error
+    check_descent("optimizer", tried, "optax.sgd(.1)")
+    return tried
 
 
 def steps_of(train: LocalSGD, sizes: np.ndarray) -> np.ndarray:

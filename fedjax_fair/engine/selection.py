@@ -52,7 +52,8 @@ def select(
             drawn_with = probe if key is None else key
             answers = parts.minibatch_loss(state, data, ids, drawn_with, batch)
         asked.append((jnp.where(there, ids, -1), jnp.where(there, losses, 0).sum()))
-        return jnp.where(there, misreport_losses(answers, ids, parts.faults, fault, state.params), jnp.nan)
+        of = (data.train.size, parts.faults, fault, state.params, parts.memory)
+        return jnp.where(there, misreport_losses(answers, ids, *of), jnp.nan)
 
     context = Context(state.round, n_clients, ask, available, state.aggregator)
     ids, memory = check_ids(parts.selector.select(state.selector, select, context), parts.selector.cohort)

@@ -114,7 +114,10 @@ class LocalSGD(NamedTuple):
                 moved = jax.tree.map(jnp.subtract, params, laid(anchor)) if total is None else laid(total)
                 mean_gradient = of_way(self.optimizer, laid(anchor), moved, made)
             elif self.gradient:
-                mean_gradient = jax.tree.map(lambda g: g / jnp.maximum(made, 1).astype(g.dtype), laid(total))
+                count = jnp.maximum(made, 1)
+                mean_gradient = jax.tree.map(
+                    lambda g, p: (g / count.astype(g.dtype)).astype(p.dtype), laid(total), params
+                )
             return params, Trace(mean, deviation, made, mean_gradient, None if kept is None else laid(kept))
 
         rows: Rows
@@ -129,7 +132,7 @@ class LocalSGD(NamedTuple):
 
         plain_sgd = self.gradient and is_plain(self.optimizer, params, decays=self.gradient != "alone")
         summed = self.gradient and (scale is not None or not plain_sgd)  # a factor may be 0
-        total = jax.tree.map(jnp.zeros_like, params) if summed else None
+        total = jax.tree.map(_room, params) if summed else None
         kept = None if at_step is None else params
         return Work(steps, rows, (params, self.optimizer.init(params), zero, zero, total, kept), step, end)
 
@@ -163,6 +166,11 @@ class LocalSGD(NamedTuple):
             drawn = jax.vmap(lambda bits: shuffled(bits, everything, client.size))(keys)
             return self.epochs * per_epoch, drawn.reshape(-1, size), real
         return self.epochs * per_epoch, lambda k: shuffled(keys[k // per_epoch], positions(k), client.size), real
+
+
+def _room(leaf: Array) -> Array:
+    """Zeros for a sum of many gradients, which in half precision would stick."""
+    return jnp.zeros(leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32))
 
 
 def local_sgd(

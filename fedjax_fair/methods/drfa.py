@@ -63,7 +63,7 @@ def drfa(lr: Array | float = 0.001, sampling: Literal["mixture", "selector"] = "
 
     Raises:
       ValueError: ``lr`` is negative, another sampling; in ``simulation``, a trainer that is not ``local_sgd``'s, or
-        under "mixture" a selector that is not ``ff.uniform``'s, under "selector" ``ff.excluding``'s.
+        under "mixture" a selector that is not ``ff.uniform(m)``'s, under "selector" ``ff.excluding``'s.
 
     Differs from the paper in:
       1. clients are drawn without replacement, each with probability :math:`\pi_k = \min(1, a \lambda_k)` where a
@@ -122,8 +122,8 @@ def _drawn_by_mixture(given: Selector) -> Selector:
     """As many clients as a uniform selector draws, by the mixture."""
     if given.select.__module__ != uniform.__module__:
         raise ValueError(
-            "drfa draws clients by its own mixture, as many as ff.uniform(m) would, got another selector: "
-            "ff.drfa(sampling='selector') keeps that"
+            "drfa draws from all clients by its own mixture, as many as ff.uniform(m) would, got another selector, "
+            "or one among the available: ff.drfa(sampling='selector') keeps that"
         )
     return by_mixture(given.cohort)
 

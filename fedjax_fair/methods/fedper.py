@@ -15,7 +15,8 @@ def fedper(personal: Personal = "last", aggregator: Aggregator | Method | None =
     .. math:: \min_{w,\,v_1, \dots, v_N} \sum_k n_k F_k(w, v_k) / n
 
     A client puts its own layers v_k on the received base w, trains all of them, sends the change of the base and
-    keeps v_k. Layers begin as in the first model, which is also what the global model's stay:
+    keeps v_k. Layers begin as in the first model, which is also what the global model's stay
+    (unless the server's optimiser decays weights, or noise is added to them):
     ``evaluate=("test@personal",)`` scores (w, v_k). Reads what ``aggregator`` reads; losses that it reads are those
     of the personal model. With nothing personal it is its aggregator. Keeps the personal layers of every client.
 

@@ -46,7 +46,7 @@ def lorenz(curves: Mapping[str, Any], ax: "Axes | None" = None, metric: Metric |
         share = np.mean([np.interp(grid, p, held) for p, held in zip(*points)], 0)
         ax.plot(100 * grid, 100 * share, **style(i), label=f"{in_legend(name)}: {gini.mean():.3f}{spread}")
         gaps.append((100 * grid, 100 * (grid - share)))
-    if max(gap.max() for _, gap in gaps) < 10:
+    if 1e-6 < max(gap.max() for _, gap in gaps) < 10:
         inset = ax.inset_axes((0.6, 0.1, 0.38, 0.27))
         for i, gap in enumerate(gaps):
             inset.plot(*gap, **style(i))
@@ -74,7 +74,8 @@ def client_histogram(
     kind, bins = kind_of(curves, metric), check_count("bins", bins)
     rules = {name: kind.scale * x for name, x in per_client(curves, kind).items()}
     every = np.concatenate([x[np.isfinite(x)] for x in rules.values()])
-    edges = np.histogram_bin_edges(every, bins) if np.ptp(every) else every[0] + np.linspace(-1, 1, bins + 1)
+    different = np.ptp(every) > 1e-6 * np.abs(every).max()
+    edges = np.histogram_bin_edges(every, bins) if different else every[0] + np.linspace(-1, 1, bins + 1)
     counts = [np.histogram(x[np.isfinite(x)], edges)[0] / max(1, len(x)) for x in rules.values()]
     top = np.max(counts)
     rows = np.arange(len(rules))[::-1]  # the first rule on top
@@ -113,7 +114,7 @@ def sorted_accuracy(curves: Mapping[str, Any], ax: "Axes | None" = None, metric:
             continue
         held = [np.sort(seed[np.isfinite(seed)]) for seed in kind.scale * acc]
         held = held if kind.higher_is_better else [seed[::-1] for seed in held]
-        share = np.linspace(0, 100, max(map(len, held)))
+        share = np.linspace(0, 100, max(2, *map(len, held)))  # of one client a level line
         lines = np.stack([np.interp(share, np.linspace(0, 100, len(seed)), seed) for seed in held])
         ax.plot(share, lines.mean(0), label=in_legend(name), **style(i))
         if len(lines) > 1:
@@ -145,12 +146,15 @@ def partition(data: FederatedData, ax: "Axes | None" = None) -> "Axes":
         colour, hatch = COLOURS[label % len(COLOURS)], ("", "////", "....")[label // len(COLOURS) % 3]
         look: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.4 if few else 0, "hatch_linewidth": 0.5}
         width = 0.85 if few else 1
-        called = label if words is None else words[label]
+        called = label if words is None else in_legend(words[label])
         ax.bar(range(data.n_clients), held, width, below, color=colour, hatch=hatch, label=called, **look)
         below += held
     ax.set(xlabel="Client", ylabel="Training examples", xlim=(-0.6, data.n_clients - 0.4))
     if few and data.clients is not None:
-        ax.set_xticks(range(data.n_clients), data.clients, rotation=90 if max(map(len, data.clients)) > 3 else 0)
+        turned = 90 if max(map(len, data.clients)) > 3 else 0
+        ax.set_xticks(range(data.n_clients), [*map(in_legend, data.clients)], rotation=turned)
+    elif data.n_clients == 1:
+        ax.set_xticks([0])
     else:
         ax.locator_params("x", integer=True)
     if counts.shape[1] <= 20:

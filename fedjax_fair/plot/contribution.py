@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedjax_fair.plot.style import COLOURS, WIDTH, new_figure, paper
+from fedjax_fair.plot.style import COLOURS, WIDTH, in_legend, new_figure, paper
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,7 @@ def contribution(found: Any) -> "tuple[Axes, ...]":
         f"Client, by its share of {first}" if few else f"Clients, from the highest share of {first}"
     )
     if few:
-        names = [str(k) if found.clients is None else found.clients[k] for k in order]
+        names = [str(k) if found.clients is None else in_legend(found.clients[k]) for k in order]
         axes[-1].set_xticks(places, names, rotation=90 if max(map(len, names)) > 3 else 0)
         for ax in axes:
             ax.tick_params("x", length=0)

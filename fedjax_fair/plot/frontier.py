@@ -62,7 +62,8 @@ def frontier(points: Mapping[str, Any], ax: "Axes | None" = None, metric: Metric
         bars: dict[str, Any] = {} if np.isnan(dx) else {"xerr": dx, "yerr": dy, "elinewidth": 0.7}
         seen.append((x, y))
         ax.errorbar(x, y, fmt=marker, color=COLOURS[i % len(COLOURS)], markersize=5, label=in_legend(name), **bars)
-    ax.set(xlabel=f"Mean client {kind.label}", ylabel=f"Variance over clients{kind.squared}")
+    worse = "" if kind.higher_is_better else ", lower is better"
+    ax.set(xlabel=f"Mean client {kind.label}{worse}", ylabel=f"Variance over clients{kind.squared}")
     (left, bottom), (right, top) = np.min(seen, 0), np.max(seen, 0)
     least = 5 if kind.unit == "%" else 0.1 * abs(right)
     room_x, room_y = least + 2 * (right - left), 0.1 * top + 2 * (top - bottom)

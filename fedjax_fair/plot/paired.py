@@ -65,7 +65,7 @@ def paired_frontier(
         style: dict[str, Any] = {
             "color": COLOURS[i % len(COLOURS)],
             "markersize": 5,
-            "label": in_legend(rule),
+            "label": in_legend(rule) + " (no difference known)" * bool(np.isnan(u) or np.isnan(v)),
             "elinewidth": 0.7,
         }
         marker = MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]

@@ -146,8 +146,10 @@ def regret(ledgers: Mapping[str, Any], ax: "Axes | None" = None) -> "Axes":
     ax = new_axes(ax, 2.4)
     for i, (name, account) in enumerate(named(ledgers).items()):
         label, above = in_legend(name), np.where(account.regret > 0, account.regret, np.nan)
-        ax.plot(account.rounds, above, label=label, **style(i))
-        ax.plot(account.rounds, account.bound, **{**style(i), "linewidth": 0.7}, label=f"{label}, bound")
+        marker = "." if len(account.rounds) == 1 else None  # one round is no line
+        ax.plot(account.rounds, above, label=label, marker=marker, **style(i))
+        thin = {**style(i), "linewidth": 0.7}
+        ax.plot(account.rounds, account.bound, label=f"{label}, bound", marker=marker, **thin)
     ax.set(xlabel="Round", ylabel="Regret (nats)", yscale="log")
     legend_above(ax, grow=True)
     return ax

@@ -84,7 +84,12 @@ def in_lines(name: str, letters: int) -> str:
     >>> in_lines("my_rules.py:by_rank:power=3", 20)
     'my_rules.py:by_rank:\\npower=3'
     """
-    lines, name = [""], in_legend(name)
+    return folded(in_legend(name), letters)
+
+
+def folded(name: str, letters: int) -> str:
+    """A name as it is drawn, in lines of so many letters, as far as it has places to part it."""
+    lines = [""]
     for piece in re.split(r"(?<=[:,@])", name):
         pieces = [piece] if len(piece) <= letters else re.split(r"(?<=_)", piece)
         for part in pieces:
@@ -98,11 +103,15 @@ def legend_above(ax: "Axes", grow: bool, title: str | None = None) -> None:
     """A legend over the top edge, in as many columns as the longest name leaves room for."""
     figure: Any = ax.get_figure(root=True)
     width, height = figure.get_size_inches()
-    names = ax.get_legend_handles_labels()[1]
+    handles, names = ax.get_legend_handles_labels()
     columns = max(1, min(len(names), int((72 * width - 36) // (30 + 4.2 * max(map(len, names))))))
-    ax.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=columns, borderaxespad=0.2, title=title)
+    names = [folded(name, int((72 * width - 66) / 3.8)) for name in names]
+    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.45, 1.0), "borderaxespad": 0.2}
+    ax.legend(handles, names, ncols=columns, title=title, **place)
     if grow:
-        figure.set_figheight(height + 0.14 * -(-len(names) // columns))
+        lines = [1 + name.count("\n") for name in names]
+        rows = sum(max(lines[row :: -(-len(names) // columns)]) for row in range(-(-len(names) // columns)))
+        figure.set_figheight(height + 0.14 * rows)
 
 
 def named(curves: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 NAMED, LETTERS = 20, 20
 """Clients that are shown by their names, and letters of a name."""
+ROWS = 200
+"""Of a heat map: thinner ones would not all be drawn."""
 
 
 @paper()
@@ -22,19 +24,20 @@ def coefficients(
 ) -> "Axes":
     """Heat map of every client's mean coefficient in the rounds it took part in; white where it took part in none.
 
-    ``n_clients`` is the history's own by default. Rounds are gathered in at most ``bins`` columns. Rules whose
-    coefficients can be negative get a scale that has white at 0.
+    ``n_clients`` is the history's own by default. Rounds are gathered in at most ``bins`` columns, and more than
+    200 clients in 200 rows of neighbours. Rules whose coefficients can be negative get a scale that has white at 0.
     """
     mean = _over_rounds(history, history.coef, n_clients, bins)
     largest = 1.0 if np.isnan(mean).all() else np.nanmax(np.abs(mean))
     signed = bool(np.nanmin(mean, initial=0.0) < 0)
     scale = {"cmap": "RdBu", "vmin": -largest, "vmax": largest} if signed else {"cmap": "cividis", "vmin": 0}
     ax = new_axes(ax, 2.6)
-    extent = (0, len(history.ids), len(mean) - 0.5, -0.5)
+    clients = _count(history, n_clients)
+    extent = (0, len(history.ids), clients - 0.5, -0.5)
     image = ax.imshow(mean, aspect="auto", interpolation="nearest", extent=extent, **scale)
     ax.figure.colorbar(image, ax=ax, label="Mean coefficient", pad=0.02)
     ax.set(xlabel="Round", ylabel="Client")
-    _name_clients(ax, history, len(mean))
+    _name_clients(ax, history, clients)
     return ax
 
 
@@ -51,7 +54,8 @@ def coefficients_by_rule(
 
     A coefficient is drawn as a multiple of its round's mean size, :math:`c_k / \operatorname{mean}_j |c_j|`, which
     is 1 for an equal share whatever the rule's own step. The scale is logarithmic, from a quarter to four times;
-    what lies outside, and what is below 0, has the colour of the nearer end. White: took no part.
+    what lies outside, and what is below 0, has the colour of the nearer end. White: took no part. More than 200
+    clients are gathered in 200 rows.
 
     Raises:
       ValueError: no rule, something else than histories, ``bins`` or ``columns`` below 1.
@@ -94,22 +98,26 @@ def _first(name: str, given: Any) -> History:
 def _name_clients(ax: "Axes", history: History, clients: int) -> None:
     """What the rows of a heat map are: names where they fit, else numbers from 0."""
     ax.locator_params("x", integer=True)
-    if history.clients is None or clients > NAMED:
+    if history.clients is None and clients == 1:
+        ax.set_yticks([0])
+    elif history.clients is None or clients > NAMED:
         ax.locator_params("y", integer=True)
     else:
         names = [name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…" for name in map(str, history.clients)]
-        ax.set_yticks(range(clients), names[:clients], fontsize=6)
+        ax.set_yticks(range(clients), [*map(in_legend, names[:clients])], fontsize=6)
 
 
 def _over_rounds(history: History, values: np.ndarray, n_clients: int | None, bins: int) -> np.ndarray:
-    """f[N, C]: every client's mean of f[T, S] values over the rounds of each column; NaN where it took no part."""
+    """f[R, C]: every client's mean of f[T, S] values over the rounds of each column; NaN where it took no part. Of
+    many clients neighbours share a row."""
     clients, rounds = _count(history, n_clients), len(history.ids)
-    columns = min(check_count("bins", bins), rounds)
+    rows, columns = min(clients, ROWS), min(check_count("bins", bins), rounds)
+    row = history.ids.astype(int) * rows // clients
     column = np.broadcast_to((np.arange(rounds) * columns // rounds)[:, None], history.ids.shape)
-    total, count = np.zeros((clients, columns)), np.zeros((clients, columns))
+    total, count = np.zeros((rows, columns)), np.zeros((rows, columns))
     heard = history.active
-    np.add.at(total, (history.ids[heard], column[heard]), values[heard])
-    np.add.at(count, (history.ids[heard], column[heard]), 1)
+    np.add.at(total, (row[heard], column[heard]), values[heard])
+    np.add.at(count, (row[heard], column[heard]), 1)
     return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
 
 

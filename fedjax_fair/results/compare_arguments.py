@@ -48,6 +48,11 @@ def grids_of(rules: Mapping[str, Any], build: Any, tune: Any) -> dict[str, dict[
         if not isinstance(grid, Mapping) or not grid:
             raise ValueError(f"tune[{rule!r}] must map settings to their values, got {grid!r}")
         for setting in grid:
+            if is_made(rules[rule]) and setting not in of_build:
+                raise ValueError(
+                    f"rules[{rule!r}] is a rule that is made, whose {setting!r} tune cannot set: give its factory, "
+                    "a function of its settings"
+                )
             check_choice(f"setting in tune[{rule!r}]", setting, [*settings_of_rule(rules[rule]), *of_build])
     grids = {r: {name: values_of(name, values) for name, values in tune.get(r, {}).items()} for r in rules}
     for rule, given in rules.items():
@@ -56,7 +61,8 @@ def grids_of(rules: Mapping[str, Any], build: Any, tune: Any) -> dict[str, dict[
             if (mine := of_rule[name].default) != (its := of_build[name].default):
                 raise ValueError(
                     f"{name} is a setting of both rules[{rule!r}] and build, and must have one default, or values "
-                    f"in tune[{rule!r}], got {mine!r} and {its!r}"
+                    f"in tune[{rule!r}], got {mine!r} and {its!r}: for a {name} of the rule's own give the rule "
+                    f"made, or a factory that calls it otherwise, lambda own={mine!r}: ..."
                 )
         for name, parameter in {**of_rule, **of_build}.items():
             if parameter.default is parameter.empty and name not in grids[rule]:

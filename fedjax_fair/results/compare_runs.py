@@ -12,7 +12,7 @@ from fedjax_fair.data.alike import Alike
 from fedjax_fair.engine import watch
 from fedjax_fair.engine.checkpoint import Keeper
 from fedjax_fair.engine.cluster import Cluster, Piece, counted, kept_of, on_cluster
-from fedjax_fair.engine.grid import label
+from fedjax_fair.engine.grid import label, numbered
 from fedjax_fair.engine.history import History, told
 from fedjax_fair.engine.joining import Group, Run, called, group
 from fedjax_fair.engine.keys import as_key, stacked
@@ -75,6 +75,8 @@ class Job(NamedTuple):
     replicate: int
     runs: list[int]
     """Their places among all runs of the comparison."""
+    known: str
+    """By which its checkpoints are found."""
 
 
 def do(
@@ -142,11 +144,12 @@ def rules_work(
     first = next(chunks(course.rounds, course.gap, course.chunk))
     for of, members in alikes:
         groups = group(runs, build, of.largest, made if len(alikes) == 1 else {}, course.side_by_side != 1)
-        for place, joined in enumerate(groups):
-            base = _program(joined, of, course)
+        bases = [_program(joined, of, course) for joined in groups]
+        known = numbered([_known(joined, base) for joined, base in zip(groups, bases)])
+        for place, (joined, base) in enumerate(zip(groups, bases)):
             for r, data in zip(members, of.each):
                 program = base._replace(sim=base.sim._replace(data=data), keys=_seeds(course.first_seed + r, base))
-                jobs.append(Job(program, f"{place}: {joined.name}", r, joined.runs))
+                jobs.append(Job(program, f"{place}: {joined.name}", r, joined.runs, known[place]))
                 opened = None if course.begun else _keeper(jobs[-1], course)
                 work = partial(_play, jobs[-1], opened, course)
                 name = f"{jobs[-1].name}, runs {joined.runs} of replicate {r}"
@@ -197,14 +200,18 @@ def _check_values(sim: Simulation, scores: Mapping[str, Evaluation]) -> None:
         check_values("the metric's values", score.accuracy, described(sim.metric))
 
 
+def _known(joined: Group, program: Program) -> str:
+    """A program by its runs, not by its place, which moves where a rule is added before it."""
+    runs = range(len(program.owners))
+    points = "; ".join(label({name: values[i] for name, values in program.values.items()}) for i in runs)
+    return f"{joined.name}: {points}"
+
+
 def _keeper(job: Job, course: Course) -> Keeper | None:
-    """A folder for each program and replicate; a program is known by its runs."""
+    """A folder for each program and replicate."""
     if course.checkpoint is None:
         return None
-    runs = range(len(job.program.owners))
-    points = "; ".join(label({name: values[i] for name, values in job.program.values.items()}) for i in runs)
-    name = job.name.partition(": ")[2]  # without its place, which moves where a rule is added before it
-    known = sha256(f"{name}: {points}".encode()).hexdigest()[:12]
+    known = sha256(job.known.encode()).hexdigest()[:12]
     # The replicates share a program, in which every client has the room of the largest of them.
     room = {"the room for all replicates' examples": len(job.program.sim.data.train.rows)}
     settings = {"rounds": course.rounds, "eval_every": course.gap, **room}

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.metrics.significance import Difference
-from fedjax_fair.results.digits import digits_of, without_zero
+from fedjax_fair.results.digits import digits_of, signed
 from fedjax_fair.results.latex import latex
 from fedjax_fair.results.table import drawn, headings
 
@@ -96,6 +96,5 @@ def columns(metric: Metric) -> dict[str, str]:
 def _interval(compared: Compared, digits: int, form: str) -> str:
     if np.isnan(compared.difference.low):  # a run failed, or all replicates differ by the same number
         return "–" if np.isnan(compared.difference.mean) else f"{compared.difference.mean:+z.{digits}{form}}"
-    numbers = [f"{v:+z.{digits}{form}}" for v in compared.difference[:3]]
-    ends = [without_zero(number) if digits == 3 else number for number in numbers]
-    return f"{ends[0]} [{ends[1]}, {ends[2]}]"
+    mean, low, high = signed(compared.difference[:3], digits, form)
+    return f"{mean} [{low}, {high}]"

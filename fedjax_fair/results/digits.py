@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -26,13 +27,30 @@ def spread(values: np.ndarray, digits: int, form: str = "f") -> str:
         return "–"
     numbers = [values.mean()] if len(values) == 1 else [values.mean(), values.std(ddof=1)]
     largest = np.abs(numbers).max()
-    if form == "g" and len(numbers) > 1 and 1e-4 <= largest < 1e6:  # both to the same place after the point
-        digits, form = max(digits - 1 - math.floor(math.log10(largest)), 0), "f"
-        if numbers[1] > 0:  # and a digit of the deviation
+    if form == "g" and len(numbers) > 1:
+        digits, form = together(numbers, digits)
+        if form == "f" and numbers[1] > 0:  # and a digit of the deviation
             digits = max(digits, min(-math.floor(math.log10(numbers[1])), 3))
     shown = [f"{number:z.{digits}{form}}" for number in numbers]
     fractions = digits >= 3 and largest < 1
     return "±".join(without_zero(number) if fractions else number for number in shown)
+
+
+def together(numbers: Sequence[float], digits: int) -> tuple[int, str]:
+    """How numbers of one cell are printed, to the same place after the point: the largest with so many digits."""
+    largest = np.abs(numbers).max()
+    if 1e-4 <= largest < 1e6:
+        return max(digits - 1 - math.floor(math.log10(largest)), 0), "f"
+    return digits, "g"
+
+
+def signed(numbers: Sequence[float], digits: int, form: str) -> list[str]:
+    """Differences, or the ends of their interval, with their signs."""
+    fractions = form == "f" and digits == 3
+    if form == "g":
+        digits, form = together(numbers, digits)
+    shown = [f"{number:+z.{digits}{form}}" for number in numbers]
+    return [without_zero(number) if fractions else number for number in shown]
 
 
 def without_zero(number: str) -> str:

@@ -22,6 +22,8 @@ STEP = 0.01
 def flags(of: "Comparison") -> list[str]:
     """Warnings about rows, a sentence each."""
     alike = [f"identical, bit for bit: {', '.join(rules)}" for rules in identical(of.runs, of.split)]
+    if alike and any("@" in name for runs in of.runs.values() for name in runs[0].scores) and "@" not in of.split:
+        alike[-1] += f". The clients' own models are judged by {of.split}@personal, not by {of.split}"
     found = [
         *alike,
         *judged_alike(of),
@@ -83,7 +85,9 @@ def rising(of: "Comparison") -> dict[str, float]:
             gains = steps * np.polyfit(np.arange(steps + 1), courses.T, 1)[0]  # one per replicate
             gain = gains.mean() * (1 if metric.higher_is_better else -1)
             noise = 2 * gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else 0.0
-            if gain > max(noise, CLIMB if metric.unit == "%" else 0.01 * abs(courses.mean())):
+            ends = [abs(end) for end in metric.range if np.isfinite(end)]
+            size = max([abs(courses.mean()), *(metric.scale * end for end in ends)])  # a mean near 0 is no scale
+            if gain > max(noise, CLIMB if metric.unit == "%" else 0.01 * size):
                 found[rule] = gains.mean()
     return found
 

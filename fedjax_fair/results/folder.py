@@ -23,6 +23,9 @@ from fedjax_fair.results.differences import PAIRED
 from fedjax_fair.results.report_figures import ends
 from fedjax_fair.results.table import Runs, summarize
 
+FIGURES = ("paired.png", "lorenz.png", "histogram.png", "over_rounds.png", "frontier.png")
+DERIVED = ("comparison.txt", "comparison.tex", *FIGURES)
+
 
 def check_free(folder: Path, overwrite: bool, name: str = "out", how: str = "--overwrite") -> None:
     """Look for results in a folder, which need not be there.
@@ -57,6 +60,13 @@ def claim_folder(folder: Path, overwrite: bool, name: str = "out", how: str = "-
     return folder
 
 
+def clear(folder: Path) -> None:
+    """Remove the results that a folder holds, before others come: a call that is cut off leaves none half of which
+    are of another call."""
+    for name in ("summary.json", "summary.csv", "history.npz", "report.html", *DERIVED):
+        (folder / name).unlink(missing_ok=True)
+
+
 def new_folder(wanted: Path) -> Path:
     """Create ``wanted``, or, where another job was faster, the first free of wanted-2, wanted-3, ...
 
@@ -88,16 +98,24 @@ def write(
     The summaries judge by ``clients``, bool[N]; the history holds all. A comparison's measures and differences are
     in the summary, and its tables in ``comparison.txt`` and ``comparison.tex``. Tables and figures of results that
     were there before go.
+
+    Raises:
+      ValueError: the folder cannot be written, as on a full disk.
     """
-    for name in (
-        "comparison.txt",
-        "comparison.tex",
-        "paired.png",
-        "lorenz.png",
-        "histogram.png",
-        "over_rounds.png",
-        "frontier.png",
-    ):
+    try:
+        _write(folder, runs, about, clients, comparison)
+    except OSError as error:
+        raise ValueError(f"results cannot be written to {folder}: {error.strerror or error}") from error
+
+
+def _write(
+    folder: Path,
+    runs: Runs,
+    about: Mapping[str, Any],
+    clients: np.ndarray | None,
+    comparison: Comparison | None,
+) -> None:
+    for name in DERIVED:
         (folder / name).unlink(missing_ok=True)
     summaries = {rule: summarize(histories, clients) for rule, histories in runs.items()}
     rules = {
@@ -116,8 +134,6 @@ def write(
         found["comparison"] = comparison.to_json()
         write_atomically(folder / "comparison.txt", comparison.table() + "\n")
         write_atomically(folder / "comparison.tex", _tabulars(comparison))
-    write_atomically(folder / "summary.json", to_json(found))
-
     keys = _of_all(dict.fromkeys(measures) for measures in summaries.values())
     rows = [["rule", *(f"{key}_{s}" for key in keys for s in ("mean", "std"))]]
     for rule, measures in summaries.items():
@@ -142,6 +158,7 @@ def write(
     buffer = BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     write_atomically(folder / "history.npz", buffer.getvalue())
+    write_atomically(folder / "summary.json", to_json(found))  # last: what has it has all
 
 
 def _tabulars(of: Comparison) -> str:

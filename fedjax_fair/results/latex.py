@@ -33,4 +33,4 @@ def _escaped(name: str) -> str:
 
 def _number(text: str, star: bool) -> str:
     said = re.sub(r"e([+-])0*(\d+)", lambda found: rf" \times 10^{{{found[1].strip('+')}{found[2]}}}", text)
-    return "--" if text == "–" else f"${said}{'^{*}' if star else ''}$".replace("±", r" \pm ")
+    return "--" if text == "–" else f"${said}{'^{*}' if star else ''}$".replace("±", r" \pm ").replace(" [", r"\ [")

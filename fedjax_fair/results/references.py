@@ -16,6 +16,7 @@ from fedjax_fair.engine.precision import computing
 from fedjax_fair.engine.training import cohort_training, local_work
 from fedjax_fair.local.remembering import within
 from fedjax_fair.local.sgd import LocalSGD
+from fedjax_fair.metrics.significance import ROUNDING
 from fedjax_fair.models import as_model
 from fedjax_fair.numerics.model_size import is_small, is_tiny
 from fedjax_fair.numerics.xla_options import SMALL, TINY_QUICK, Compiled, compiled
@@ -150,7 +151,9 @@ def better_off(run: History, alone: History, split: str, last: int) -> float:
     known = judged(alone, split)[-last:].all(0) & judged(run, split)[-last:].all(0)
     there, was = np.isfinite(mine), np.isfinite(other)  # a model that failed is worse than any
     gains = np.where(there & was, sign * (np.where(there, mine, 0) - np.where(was, other, 0)), there * 1.0 - was)
-    gains = gains[known]
+    # Means of equal counts may differ in the last bits.
+    size = np.maximum(np.abs(np.where(there, mine, 0)), np.abs(np.where(was, other, 0)))
+    gains = np.where(np.abs(gains) <= ROUNDING * size, 0, gains)[known]
     return float(100 * np.mean(np.where(gains == 0, 0.5, gains > 0))) if known.any() else float("nan")
 
 

@@ -20,13 +20,13 @@ from fedjax_fair.engine.files import write_atomically
 from fedjax_fair.engine.outcome import LEGEND as FAILED
 from fedjax_fair.engine.outcome import of_clients, outcome, remark
 from fedjax_fair.metrics.kind import ACCURACY, Metric
-from fedjax_fair.results.digits import digits_of
+from fedjax_fair.results.digits import digits_of, spread
 from fedjax_fair.results.report_clients import by_group, worst_served
 from fedjax_fair.results.report_comparison import comparison_section
 from fedjax_fair.results.report_contribution import by_client
 from fedjax_fair.results.report_figures import FORMATS, Drawing, embedded, figures_of, save_figures
 from fedjax_fair.results.report_style import NARROW, STYLE
-from fedjax_fair.results.report_table import foldable, html_table
+from fedjax_fair.results.report_table import foldable, html_table, with_small
 from fedjax_fair.results.shares import Contribution, load
 from fedjax_fair.results.stored import further_of, histories_of, metric_of
 from fedjax_fair.results.table import COLUMNS, COST, COST_LEGEND, few, headings
@@ -187,14 +187,9 @@ def table(
         cells: list[str] = []
         for name in COLUMNS:
             digits, form = digits_of(name, metric)
-            mean, std, seeds = (measures[name][key] for key in ("mean", "std", "per_seed"))
-            if mean is None and any(value is not None for value in seeds):
-                seeds = [value for value in seeds if value is not None]
-                mean, std = np.mean(seeds), np.std(seeds, ddof=min(1, len(seeds) - 1))
+            known = np.array([value for value in measures[name]["per_seed"] if value is not None])
             missing = "failed" if failed.get(rule) and not cells else "–"
-            shown = missing if mean is None else f"{mean:.{digits}{form}}"
-            spread = f" <small>± {std:.{digits}{form}}</small>" if len(seeds) > 1 and std is not None else ""
-            cells.append(f"{shown}{spread}")
+            cells.append(with_small(spread(known, digits, form)) if len(known) else missing)
         cells += [f"{measures[name]['mean']:.0f}" for name in shown_costs]
         rows.append([escape(rule + failed.get(rule, "")), *cells])
     return html_table(["rule", *headings(metric).values(), *shown_costs.values()], rows)

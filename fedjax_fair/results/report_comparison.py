@@ -10,8 +10,8 @@ from fedjax_fair import plot
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.metrics.significance import Difference
 from fedjax_fair.results.differences import MEASURES, PAIRED, Compared, columns, power
-from fedjax_fair.results.digits import digits_of
-from fedjax_fair.results.report_table import html_table
+from fedjax_fair.results.digits import digits_of, signed, spread
+from fedjax_fair.results.report_table import html_table, with_small
 
 
 def comparison_section(kept: Mapping[str, Any], metric: Metric, drawing: str = "") -> str:
@@ -72,18 +72,14 @@ def _differences(kept: Mapping[str, Any], metric: Metric) -> str:
 
 
 def _spread(values: list[float | None], digits: int, form: str) -> str:
-    known = np.array([value for value in values if value is not None])
-    if not len(known):
-        return "–"
-    std = f" <small>± {known.std(ddof=1):.{digits}{form}}</small>" if len(known) > 1 else ""
-    return f"{known.mean():.{digits}{form}}{std}"
+    return with_small(spread(np.array([value for value in values if value is not None]), digits, form))
 
 
 def _interval(of: Mapping[str, float | None], digits: int, form: str) -> str:
     if of["mean"] is None:
         return "–"
-    mean = f"{of['mean']:+z.{digits}{form}}"
-    if of["low"] is None:
-        return mean
+    if of["low"] is None or of["high"] is None:
+        return f"{of['mean']:+z.{digits}{form}}"
+    mean, low, high = signed([of["mean"], of["low"], of["high"]], digits, form)
     star = "*" if of["holm"] is not None and of["holm"] < 0.05 else ""
-    return f"{mean}{star} <small>[{of['low']:+z.{digits}{form}}, {of['high']:+z.{digits}{form}}]</small>"
+    return f"{mean}{star} <small>[{low}, {high}]</small>"

@@ -12,6 +12,12 @@ def foldable(html: str) -> str:
     return html.replace(":", ":<wbr>").replace("_", "_<wbr>")
 
 
+def with_small(cell: str) -> str:
+    """``mean±std`` of a printed table, the deviation in small letters."""
+    mean, sign, std = cell.partition("±")
+    return f"{mean} <small>± {std}</small>" if sign else mean
+
+
 def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Headings, which are plain text, over rows of HTML.
 

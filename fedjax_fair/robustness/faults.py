@@ -17,7 +17,7 @@ from jax import Array
 
 from fedjax_fair.checks import check_count, check_range, check_takes
 from fedjax_fair.data import FederatedData
-from fedjax_fair.types import Key, Params, Report
+from fedjax_fair.types import Key, Memory, Params, Report, message_of
 
 
 class Fault(NamedTuple):
@@ -181,13 +181,23 @@ def misreport(report: Report, faults: Sequence[Fault], key: Key) -> Report:
     return report
 
 
-def misreport_losses(losses: Array, ids: Array, faults: Sequence[Fault], key: Key, params: Params) -> Array:
-    """What a probe hears: the losses as their clients would report them."""
+def misreport_losses(
+    losses: Array,
+    ids: Array,
+    sizes: Array,
+    faults: Sequence[Fault],
+    key: Key,
+    params: Params,
+    memory: Memory | None,
+) -> Array:
+    """What a probe hears: the losses as their clients, of N ``sizes``, would report them beside no update."""
     zero, square = jnp.zeros_like(losses), jnp.zeros((ids.shape[0],) * 2, losses.dtype)
-    updates = jax.tree.map(
-        lambda p: jnp.zeros((ids.shape[0], *p.shape), p.dtype), params
-    )  # XLA drops what is not read
-    alone = Report(ids, zero, zero == 0, losses, losses, zero, zero, gram=square, updates=updates)
+    updates, message = (  # XLA drops what is not read
+        jax.tree.map(lambda leaf: jnp.zeros((ids.shape[0], *leaf.shape), leaf.dtype), tree)
+        for tree in (params, message_of(memory, params))
+    )
+    n, steps = sizes[ids].astype(losses.dtype), jnp.zeros(ids.shape, jnp.int32)
+    alone = Report(ids, n, zero == 0, losses, losses, zero, zero, square, updates, steps, message)
     return misreport(alone, faults, key).loss
 
 

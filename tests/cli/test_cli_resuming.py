@@ -1,10 +1,12 @@
 """``--resume FOLDER``: the words that it stands for, and who may go on."""
 
+import contextlib
 import dataclasses
 import json
 
 import pytest
 
+from fedjax_fair.cli.folders import check_own
 from fedjax_fair.cli.resuming import resumed
 from fedjax_fair.cli.several import alone_again
 
@@ -32,3 +34,11 @@ class Shared:
 def test_a_configuration_does_not_keep_who_did_the_work():
     """Another scheduler answers the next time."""
     assert alone_again(Shared()) == Shared(None, None)
+
+
+@pytest.mark.parametrize(("there", "own"), [("rounds = 5\ndevices = 2\n", True), ("rounds = 6\n", False)])
+def test_results_of_another_call_are_not_written_over(there, own, tmp_path):
+    (tmp_path / "summary.json").write_text("{}")
+    (tmp_path / "config.toml").write_text(there)
+    with contextlib.nullcontext() if own else pytest.raises(ValueError, match="holds the results of another call"):
+        check_own(tmp_path, "rounds = 5\n")

@@ -442,3 +442,13 @@ def test_a_program_is_the_same_in_a_terminal(monkeypatch):
     monkeypatch.setattr(pretty_printer, "CAN_USE_COLOR", True)
     assert "\x1b" in str(program)
     assert digest_of(program) == plain
+
+
+def test_a_folder_that_two_runs_have_opened_is_the_first_ones(tmp_path):
+    """Orbax, which looks when it opens a folder, would let the second write over what the first has kept."""
+    first, second = (checkpoints.keeper(tmp_path, {"who": who}) for who in ("first", "second"))
+    first.save(10, {"x": np.ones(3)}, {"h": np.zeros(1)})
+    with pytest.raises(CheckpointError, match=r"is in use by another run, which has kept round 10: name another"):
+        second.save(10, {"x": np.zeros(3)}, {"h": np.zeros(1)})
+    _, state, _ = checkpoints.keeper(tmp_path, {"who": "first"}).load({"x": np.zeros(3)}, {"h": np.zeros(1)})
+    assert state["x"].tolist() == [1, 1, 1]

@@ -98,6 +98,23 @@ def test_a_cluster_that_runs_already_plays_comparisons_and_sweeps(here, schedule
     chex.assert_trees_all_equal(alone.histories, found.histories)
 
 
+def test_a_second_call_reads_its_files_anew(scheduler, tmp_path):
+    """The workers are those of the first call, whose arguments were the same, byte by byte."""
+    file = tmp_path / "beta"
+    where = str(file)
+
+    def read(seed):
+        with open(where) as held:
+            return ff.data.synthetic(6, 1.0, float(held.read()), seed=seed)
+
+    short = {"federation": read, "replicates": 1, "rounds": 2, "references": False, "progress": False}
+    for beta in ("0", "2"):
+        file.write_text(beta)
+        ways = ({}, {"scheduler": scheduler})
+        alone, shared = (ff.compare({"fedavg": ff.fedavg()}, of, **short, **way) for way in ways)
+        chex.assert_trees_all_equal(alone.runs, shared.runs)
+
+
 def test_a_call_says_once_what_it_has_for_how_many_workers(scheduler, capsys, tmp_path):
     data = federation(0)
 

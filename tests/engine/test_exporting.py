@@ -120,3 +120,22 @@ def test_without_safetensors_the_command_is_named(monkeypatch, tmp_path):
 def test_neither_the_package_nor_a_command_imports_safetensors_or_nnx_unasked():
     code = "import sys, fedjax_fair.cli.comparing; sys.exit(bool({'safetensors', 'flax.nnx'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["model", "model.safetensors"])
+def test_a_disk_that_is_full_leaves_the_earlier_export(name, tmp_path, monkeypatch):
+    place = ff.export({"w": np.ones(3)}, tmp_path / name)
+
+    def full(*given, **more):
+        raise (ValueError("OUT_OF_RANGE: No space") if name == "model" else OSError(28, "No space left on device"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("orbax.checkpoint.StandardCheckpointer.save", full)
+        patched.setattr("fedjax_fair.engine.files.os.replace", full)
+        with pytest.raises(ValueError, match=r"cannot be written: .*No space"):
+            ff.export({"w": np.zeros(3)}, place, overwrite=True)
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+    assert ff.load_params(place)["w"].tolist() == [1, 1, 1]
+    ff.export({"w": np.zeros(3)}, place, overwrite=True)
+    assert ff.load_params(place)["w"].tolist() == [0, 0, 0]
+    assert [file.name for file in tmp_path.iterdir()] == [name]

@@ -15,6 +15,13 @@ def closing_over(value):
     return lambda x: x + value
 
 
+def of_a_file(rate):
+    """A function of a module that holds a constant."""
+    module = {"RATE": rate}
+    exec("def outer():\n    return lambda x: x * RATE", module)
+    return module["outer"]()
+
+
 def calling_itself():
     def down(n):
         return n and down(n - 1)
@@ -31,6 +38,7 @@ ALIKE = {
     "partials": lambda: functools.partial(closing_over, value=3),
     "jitted": lambda: jax.jit(closing_over(3)),
     "recursive": calling_itself,
+    "files": lambda: of_a_file(0.1),
     "optimisers": lambda: optax.adam(0.1),
     "trainers": lambda: ff.local_sgd(optax.sgd(0.1), batch_size=5),
     "selectors": lambda: ff.pow_d(3, d=5),
@@ -52,6 +60,7 @@ DIFFERENT = {
     "closures": (closing_over(2), closing_over(3)),
     "closures over arrays": (closing_over(np.arange(3)), closing_over(np.ones(3))),
     "code": (lambda x: x + 1, lambda x: x + 2),
+    "constants of two files": (of_a_file(0.1), of_a_file(0.2)),
     "rates": (optax.sgd(0.1), optax.sgd(0.2)),
     "settings": (ff.pow_d(3, d=5), ff.pow_d(3, d=6)),
     "batches": (ff.local_sgd(optax.sgd(0.1), batch_size=5), ff.local_sgd(optax.sgd(0.1), batch_size=6)),

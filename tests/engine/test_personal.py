@@ -128,7 +128,8 @@ def test_fine_tuning_of_a_rule_without_memory(data):
 
 
 REFUSED = {
-    "evaluate asks for test@personal, but the aggregator has no personal models, as ff.ditto() has": (
+    "evaluate asks for test@personal, but the aggregator has no personal models, as ff.ditto() has: docs/memory.md "
+    "says how to judge a model that all share beside personal ones": (
         ff.scaffold(),
         ["test@personal"],
     ),
@@ -144,6 +145,15 @@ REFUSED = {
     "evaluate must be a non-empty list of splits, such as ('test',), got one fine_tune": (
         ff.ditto(),
         ff.fine_tune(TUNE),
+    ),
+    "fine_tune's optimizer must step against the gradient, as optax.sgd(.1) does, got one that follows it: give it a "
+    "rate above 0, or end the chain in optax.scale(-rate)": (
+        ff.fedavg(),
+        ["test", ff.fine_tune(ff.local_sgd(optax.scale(0.1), steps=2, batch_size=2))],
+    ),
+    "fine_tune's trainer must return a model of the form that it was sent, {'b': [3], 'w': [4, 3]}, got ()": (
+        ff.fedavg(),
+        [ff.fine_tune(lambda loss, params, client, key, round: ((), ff.Trace(jnp.zeros(()), jnp.zeros(()))))],
     ),
     "evaluate must name each of its results once, got test@tuned 2 times": (
         ff.fedavg(),

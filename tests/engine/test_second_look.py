@@ -118,7 +118,7 @@ def test_drfa_asks_for_the_losses_at_the_snapshot_it_drew(data):
 
 
 def test_drfa_takes_no_other_selector_in_silence(data):
-    with pytest.raises(ValueError, match="drfa draws clients by its own mixture"):
+    with pytest.raises(ValueError, match="drfa draws from all clients by its own mixture"):
         one_round(data, ff.drfa(), selector=ff.excluding([4], ff.uniform(3)))
     first = ff.uniform(3)._replace(select=lambda state, key, context: (jnp.arange(3), state))
     assert one_round(data, ff.drfa(sampling="selector"), selector=first)[3].ids.tolist() == [0, 1, 2]

@@ -530,3 +530,42 @@ def test_the_paired_figure_names_the_metric_that_was_compared():
 def test_the_paired_figure_refuses_an_order_that_lacks_a_rule():
     with pytest.raises(ValueError, match=r"^rules must name every rule of differences, got fedavg without afl$"):
         plot.paired_frontier(differing("afl"), "fedavg", rules=["fedavg"])
+
+
+def test_of_many_clients_none_who_took_part_is_lost_between_the_pixels():
+    ids = np.arange(20) * 53 % 1000
+    shown = plot.coefficients(of_rounds([ids], [np.full(20, 0.05)]), 1000).images[0].get_array()
+    assert shown.shape == (200, 1)
+    assert np.flatnonzero(~np.isnan(np.ma.filled(shown, np.nan)[:, 0])).tolist() == sorted({*(ids // 5)})
+
+
+@pytest.mark.parametrize("length", [20, 50, 90])
+@pytest.mark.parametrize("draw", [plot.lorenz, plot.sorted_accuracy], ids=["lorenz", "sorted"])
+def test_a_legend_stays_inside_its_figure_with_every_digit(draw, length, final):
+    name = ("a_name_of_a_rule:q=0.1,lr=0.1," * 4)[:length]
+    ax = draw({name: final["AFL"], "b": final["FedAvg"]})
+    ax.figure.draw_without_rendering()
+    held = ax.get_legend().get_window_extent()
+    assert held.x0 >= 0
+    assert held.x1 <= ax.figure.bbox.x1
+    assert held.y1 <= ax.figure.bbox.y1
+
+
+def test_classes_and_clients_are_shown_by_their_names():
+    data = ff.FederatedData.from_arrays(np.ones((40, 1)), np.arange(40) // 20, client_id=["$a$", "b"] * 20)
+    ax = plot.partition(data._replace(names=data.names._replace(labels=("_silence_", "$5-$10"))))
+    ax.figure.draw_without_rendering()
+    assert [text.replace("\u200a", "") for text in texts(ax)] == ["_silence_", r"\$5-\$10"]
+    assert ax.get_xticklabels()[0].get_text() == r"\$a\$"
+
+
+def test_one_client_has_a_level_line():
+    assert plot.sorted_accuracy({"a": [0.4]}).lines[0].get_xydata().tolist() == [[0, 40], [100, 40]]
+
+
+def test_a_rule_without_a_difference_says_so():
+    of = differing("afl", "lost")
+    missing = metrics.significance.paired([0.1, np.nan], [0.0, 0.0])
+    of["lost"] = dict.fromkeys(("accuracy", "worst10"), SimpleNamespace(difference=missing))
+    labels = plot.paired_frontier(of, "fedavg").get_legend_handles_labels()[1]
+    assert labels == ["afl", "lost (no difference known)"]

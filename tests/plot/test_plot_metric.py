@@ -69,7 +69,8 @@ def test_row_14_axes_are_in_the_metrics_unit():
     assert ax.get_xlabel() == "Client error (m), dot: mean"
     assert ax.get_lines()[1].get_xdata()[0] == 3
     ax = plot.frontier({"a": [ERRORS]})
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Mean client error (m)", "Variance over clients (m²)")
+    assert ax.get_xlabel() == "Mean client error (m), lower is better"
+    assert ax.get_ylabel() == "Variance over clients (m²)"
     np.testing.assert_allclose(ax.containers[0].lines[0].get_xydata()[0], [3, 14 / 3], rtol=1e-6)
     above, below = plot.accuracy_and_fairness({"a": ERRORS})
     assert (above.get_ylabel(), below.get_ylabel()) == ("Mean error (m)", "Variance over clients (m²)")

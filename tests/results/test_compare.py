@@ -3,6 +3,7 @@
 import pickle
 from functools import partial
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -640,3 +641,16 @@ def test_rules_whose_clients_are_drawn_by_their_state_are_not_joined():
     for name, rule in rules.items():
         alone = ff.run(build(rule, data), 1, 3)[1]
         assert found.runs[name][1].ids.tolist() == alone.ids.tolist()
+
+
+def test_functions_of_one_name_have_checkpoints_of_their_own(tmp_path):
+    def scheduled(rule, data, schedule):
+        trainer = ff.local_sgd(optax.sgd(0.1), steps=1, batch_size=2, schedule=schedule)
+        return ff.simulation(**(build(rule, data).arguments | {"trainer": trainer}))
+
+    tune = {"fedavg": {"schedule": [lambda round: 1.0, lambda round: jnp.float32(0.5)]}}
+    kept = {"replicates": 1, "references": False, "checkpoint": tmp_path, "tune": tune, **SHORT}
+    first, again = (ff.compare({"fedavg": ff.fedavg()}, scheduled, **kept) for _ in range(2))
+    assert list(first.tried["fedavg"]) == ["schedule=<lambda>", "schedule=<lambda> #2"]
+    assert len([*tmp_path.glob("*-replicate-0")]) == 2
+    chex.assert_trees_all_equal(first.tried_runs, again.tried_runs)

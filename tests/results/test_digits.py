@@ -6,7 +6,7 @@ import pytest
 import fedjax_fair as ff
 from fedjax_fair.metrics.significance import Difference
 from fedjax_fair.results.differences import Compared, _interval
-from fedjax_fair.results.digits import digits_of, spread
+from fedjax_fair.results.digits import digits_of, signed, spread
 
 ACCURACY = ff.Metric(None, name="accuracy")
 AUROC = ff.Metric(None, name="auroc", unit="")
@@ -39,3 +39,16 @@ def test_a_spread(values, measure, metric, shown):
 def test_a_difference_that_rounds_to_nothing_has_no_minus():
     compared = Compared(Difference(**dict.fromkeys(Difference._fields, 0.0) | {"mean": -0.02, "low": -0.3}), 1.0)
     assert _interval(compared, 1, "f") == "+0.0 [-0.3, +0.0]"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "how", "shown"),
+    [
+        ((-0.002553, -0.0335, 0.02839), (4, "g"), ["-0.00255", "-0.03350", "+0.02839"]),
+        ((75.2, -245.0, 395.4), (4, "g"), ["+75.2", "-245.0", "+395.4"]),
+        ((-0.0871, -0.143, 0.0), (3, "f"), ["-.087", "-.143", "+.000"]),
+        ((11.24, 4.2, 18.1), (1, "f"), ["+11.2", "+4.2", "+18.1"]),
+    ],
+)
+def test_an_interval_is_printed_to_one_place(numbers, how, shown):
+    assert signed(numbers, *how) == shown

@@ -310,3 +310,9 @@ def test_a_folder_of_failures_alone_has_a_page_without_curves(tmp_path):
     assert not (tmp_path / "lorenz.png").exists()
     (tmp_path / "config.toml").write_text('dataset = "synthetic"\n')
     assert "Lorenz" not in report(tmp_path).read_text()
+
+
+def test_equal_means_of_other_evaluations_are_a_tie():
+    """.8 + 1 and .9 + .9 differ in float32."""
+    one, other = (scored(np.array(values, np.float32)) for values in ([[0.8], [1.0]], [[0.9], [0.9]]))
+    assert better_off([one], [other], last=2).tolist() == better_off([other], [one], last=2).tolist() == [50]

@@ -225,3 +225,10 @@ def test_the_power_is_given_for_every_measure():
     text = " ".join(repr(comparison(runs).differences()).split())
     true = r"true differences of [\d.]+ in accuracy, [\d.]+ in worst 10 %, [\d.]+ in variance, [\d.]+ in Gini would"
     assert re.search(true, text)
+
+
+@pytest.mark.parametrize(("gain", "rises"), [(0.002, False), (0.2, True)])
+def test_a_metrics_bound_says_what_is_a_trifle_where_its_mean_is_near_0(gain, rises):
+    kind = ff.Metric(None, name="R²", unit="", range=(-np.inf, 1.0))
+    of = [history((-gain / 2, 0.0, gain / 2))._replace(metric=kind) for _ in range(2)]
+    assert any("still improving" in flag for flag in flags(comparison({"b": of}))) == rises

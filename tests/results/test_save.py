@@ -12,6 +12,7 @@ import pytest
 
 import fedjax_fair as ff
 from fedjax_fair.cli.commands import main
+from fedjax_fair.engine.files import write_atomically
 from fedjax_fair.results.comparison import Comparison
 
 pytestmark = pytest.mark.usefixtures("quick_to_compile")
@@ -259,3 +260,28 @@ def test_the_command_line_refuses_what_only_python_knows(history, tmp_path, caps
     with pytest.raises(SystemExit):
         main(["compare", str(tmp_path / "found" / "config.toml"), "--out", str(tmp_path / "again")])
     assert "was written by ff.save, from Python: it does not hold all of the run" in capsys.readouterr().err
+
+
+def test_results_that_cannot_be_written_over_others_leave_none(history, tmp_path, monkeypatch):
+    """Not a half of each."""
+    place = ff.save(tmp_path / "found", {"old": history}, {"lr": 1})
+
+    def full(path, content):
+        if path.name == "history.npz":
+            raise OSError(28, "No space left on device")
+        path.write_text(content)
+
+    monkeypatch.setattr("fedjax_fair.results.folder.write_atomically", full)
+    with pytest.raises(ValueError, match=r"results cannot be written to .*found: No space left on device"):
+        ff.save(place, {"new": history}, {"lr": 2}, overwrite=True)
+    assert not {"summary.json", "history.npz"} & {file.name for file in place.iterdir()}
+
+
+def test_half_a_file_is_no_file(tmp_path, monkeypatch):
+    def full(*places):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fedjax_fair.engine.files.os.replace", full)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(tmp_path / "file", "text")
+    assert not [*tmp_path.iterdir()]

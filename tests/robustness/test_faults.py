@@ -220,6 +220,29 @@ def test_a_fault_of_ones_own_may_change_the_parts_of_an_update_where_a_selector_
     assert not np.allclose(lying.loss, honest.loss, rtol=1e-3)
 
 
+def test_a_probe_asks_a_fault_of_ones_own_as_the_rule_does():
+    """With the client's size, and zeros in the place of what is sent after training."""
+    by_size = ff.faults.Fault(LIARS, lambda r, key: r._replace(loss=r.loss * r.n * (1 + r.steps)))
+    seen = []
+
+    def select(state, key, context):
+        seen.append(context.probe(jnp.arange(N)))
+        return jnp.argsort(-seen[-1])[:2].astype(jnp.int32), state
+
+    asking = ff.Selector(lambda sizes, key: (), select, lambda state, report: state, 2)
+    sims = [simulation(selector=asking, faults=faults) for faults in ([by_size], [])]
+    for sim in sims:
+        sim.step(sim.init(KEY), DATA)
+    lied, true = (np.asarray(seen[-i]) for i in (2, 1))
+    assert_allclose(lied, true * np.where(LIARS, toy.SIZES, 1), rtol=1e-6)
+
+
+def test_a_fault_may_change_a_message_where_a_selector_asks():
+    flip = ff.faults.Fault(LIARS, lambda r, key: r._replace(message=jax.tree.map(jnp.negative, r.message)))
+    _, history = ff.run(simulation(ff.scaffold(), selector=ff.pow_d(2, 4), faults=[flip]), 0, 2)
+    assert np.isfinite(history.loss).all()
+
+
 @pytest.mark.parametrize("selector", [ff.uniform(N), ff.pow_d(2, d=N)], ids=["uniform", "pow_d"])
 def test_an_absent_client_costs_nothing(selector):
     """Nobody is there in the first round, and two clients in the second."""
