@@ -146,8 +146,8 @@ REFUSED = {
         ff.ditto(),
         ff.fine_tune(TUNE),
     ),
-    "fine_tune's optimizer must step against the gradient, as optax.sgd(.1) does, got one that follows it: give it a "
-    "rate above 0, or end the chain in optax.scale(-rate)": (
+    "fine_tune's optimizer must step against the gradient, as optax.sgd(.1) does, got one that follows it: give it "
+    "a rate above 0, or end the chain in optax.scale(-rate)": (
         ff.fedavg(),
         ["test", ff.fine_tune(ff.local_sgd(optax.scale(0.1), steps=2, batch_size=2))],
     ),
