@@ -48,12 +48,14 @@ def grids_of(rules: Mapping[str, Any], build: Any, tune: Any) -> dict[str, dict[
         if not isinstance(grid, Mapping) or not grid:
             raise ValueError(f"tune[{rule!r}] must map settings to their values, got {grid!r}")
         for setting in grid:
-            if is_made(rules[rule]) and setting not in of_build:
+            try:
+                check_choice(f"setting in tune[{rule!r}]", setting, [*settings_of_rule(rules[rule]), *of_build])
+            except ValueError as error:
+                if not is_made(rules[rule]):
+                    raise
                 raise ValueError(
-                    f"rules[{rule!r}] is a rule that is made, whose {setting!r} tune cannot set: give its factory, "
-                    "a function of its settings"
-                )
-            check_choice(f"setting in tune[{rule!r}]", setting, [*settings_of_rule(rules[rule]), *of_build])
+                    f"{error}: a rule that is made has no settings to tune, its factory has"
+                ) from error
     grids = {r: {name: values_of(name, values) for name, values in tune.get(r, {}).items()} for r in rules}
     for rule, given in rules.items():
         of_rule = settings_of_rule(given)

@@ -367,7 +367,7 @@ def test_a_data_frame_and_latex(found):
     assert r"\midrule" + "\nlocal" in found.to_latex()
     paired = found.differences().to_latex().splitlines()
     assert paired[2] == r"minus fedavg & acc \% & worst 10\% & var \%$^2$ & Gini \\"
-    assert paired[4] == "no-op & " + "$+0.0 [+0.0, +0.0]$ & " * 3 + r"$+.000 [+.000, +.000]$ \\"
+    assert paired[4] == "no-op & " + r"$+0.0\ [+0.0, +0.0]$ & " * 3 + r"$+.000\ [+.000, +.000]$ \\"
 
 
 def test_a_data_frame_of_all_that_was_tried(tuned):
@@ -538,7 +538,10 @@ def test_larger_federations_that_come_later_leave_what_is_kept_as_it_is(tmp_path
         ({"tune": {"fedavgg": {"lr": [0.1]}}}, "rule in tune must be one of fedavg.*did you mean 'fedavg'"),
         ({"tune": {"fedavg": {"lr": []}}}, r"grid\['lr'\] must have at least one value"),
         ({"tune": {"fedavg": {}}}, r"tune\['fedavg'\] must map settings to their values, got \{\}"),
-        ({"tune": {"fedavg": {"rate": [0.1]}}}, r"setting in tune\['fedavg'\] must be one of lr, got 'rate'"),
+        (
+            {"tune": {"fedavg": {"rate": [0.1]}}},
+            r"setting in tune\['fedavg'\] must be one of lr, got 'rate': a rule that is made has no settings to tune, its factory has",
+        ),
         ({"choose": "best"}, "choose must be one of accuracy, worst10"),
         (
             {
