@@ -540,7 +540,7 @@ def test_larger_federations_that_come_later_leave_what_is_kept_as_it_is(tmp_path
         ({"tune": {"fedavg": {}}}, r"tune\['fedavg'\] must map settings to their values, got \{\}"),
         (
             {"tune": {"fedavg": {"rate": [0.1]}}},
-            r"setting in tune\['fedavg'\] must be one of lr, got 'rate': a rule that is made has no settings to tune, its factory has",
+            r"must be one of lr, got 'rate': a rule that is made has no settings to tune, its factory has",
         ),
         ({"choose": "best"}, "choose must be one of accuracy, worst10"),
         (
