@@ -72,7 +72,11 @@ def label(point: Point) -> str:
 
 
 def numbered(names: list[str]) -> list[str]:
-    """The names, with " #2", " #3" behind those that were there before."""
+    """The names, with " #2", " #3" behind those that were there before.
+
+    >>> numbered(["a", "a", "a #2", "a"])
+    ['a', 'a #2', 'a #2 #2', 'a #3']
+    """
     found: list[str] = []
     for name in names:
         others = (f"{name} #{i}" for i in itertools.count(2))

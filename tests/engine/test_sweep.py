@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fedjax_fair as ff
 from fedjax_fair.engine import program_run
-from fedjax_fair.engine.grid import label
+from fedjax_fair.engine.grid import label, values_of
 from fedjax_fair.engine.programs import LARGE, _width
 from fedjax_fair.results.table import table
 
@@ -446,3 +446,10 @@ def test_keys_of_several_kinds_are_one_sentence():
     seeds = [jax.random.key(0), jax.random.key(0, impl="rbg")]
     with pytest.raises(ValueError, match="seeds must be keys of one kind, got rbg and threefry2x32"):
         ff.sweep(build, {"lr": [0.1]}, seeds=seeds)
+
+
+@pytest.mark.parametrize("values", [[(1,), (True,)], [0.1, 0.1], ["a", "a"], [1, 1.0]])
+def test_a_grid_holds_every_value_once(values):
+    """Equal values would be one program."""
+    with pytest.raises(ValueError, match=r"grid\['k'\] must have every value once, got .* twice"):
+        values_of("k", values)

@@ -79,3 +79,25 @@ def test_a_rate_of_zero_tells_nothing(data):
     sim = toy.simulation(data, ff.scaffold(), trainer=trainer)
     state, _ = toy.play(sim, rounds=2)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((state.params, state.memory)))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_a_mean_of_many_gradients_does_not_stick_in_half_precision(dtype):
+    """The gradient is 1 in each of 1,000 steps; added up in bfloat16 it would stay at 256."""
+
+    def apply(params, x, key):
+        return x[:, 0].astype(dtype) * params["w"][0]
+
+    data = ff.FederatedData.from_arrays(np.ones((24, 1)), np.zeros(24), client_id=np.repeat([0, 1], 12))
+    sim = ff.simulation(
+        (lambda key, x: {"w": jnp.zeros((1,), dtype)}, apply),
+        data,
+        aggregator=ff.scaffold(),
+        trainer=ff.local_sgd(optax.sgd(0.001), steps=1_000, batch_size=1),
+        loss=lambda outputs, y: outputs.astype(jnp.float32),
+        metric=ff.losses.rmse,
+    )
+    state, _ = jax.jit(sim.step)(sim.init(jax.random.key(0)), sim.data)
+    (control,) = jax.tree.leaves(state.memory)
+    assert control.dtype == dtype
+    np.testing.assert_allclose(np.asarray(control, float), 1, rtol=1e-3)
