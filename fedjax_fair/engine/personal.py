@@ -85,8 +85,7 @@ def names_of(evaluate: Any, memory: Memory | None) -> Any:
             raise ValueError(f"evaluate takes ff.fine_tune(trainer, {split!r}) for tuned models, got {name!r}")
         elif at and (memory is None or memory.personal is None):
             raise ValueError(
-                f"evaluate asks for {name}, but the aggregator has no personal models, as ff.ditto() has: "
-                "docs/memory.md says how to judge a model that all share beside personal ones"
+                f"evaluate asks for {name}, but the aggregator has no personal models, as ff.ditto() has"
             )
     return names
 

@@ -22,8 +22,6 @@ STEP = 0.01
 def flags(of: "Comparison") -> list[str]:
     """Warnings about rows, a sentence each."""
     alike = [f"identical, bit for bit: {', '.join(rules)}" for rules in identical(of.runs, of.split)]
-    if alike and any("@" in name for runs in of.runs.values() for name in runs[0].scores) and "@" not in of.split:
-        alike[-1] += f". The clients' own models are judged by {of.split}@personal, not by {of.split}"
     found = [
         *alike,
         *judged_alike(of),

@@ -128,8 +128,7 @@ def test_fine_tuning_of_a_rule_without_memory(data):
 
 
 REFUSED = {
-    "evaluate asks for test@personal, but the aggregator has no personal models, as ff.ditto() has: docs/memory.md "
-    "says how to judge a model that all share beside personal ones": (
+    "evaluate asks for test@personal, but the aggregator has no personal models, as ff.ditto() has": (
         ff.scaffold(),
         ["test@personal"],
     ),
