@@ -58,6 +58,7 @@ from fedjax_fair.results.compare import compare
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.contribution import contribution
 from fedjax_fair.results.policy_file import load_policy, save_policy
+from fedjax_fair.results.run_table import run_table
 from fedjax_fair.results.save import save
 from fedjax_fair.results.shares import Contribution
 from fedjax_fair.results.table import table
@@ -172,6 +173,7 @@ __all__ = [
     "reweighted",
     "rpow_d",
     "run",
+    "run_table",
     "save",
     "save_policy",
     "scaffold",

@@ -77,7 +77,7 @@ def train_grid(plan: Grid, folder: Path, command: list[str]) -> None:
         workers=experiment.workers,
         scheduler=experiment.scheduler,
     )
-    write(folder, swept.runs, header_of(plan.ground, plan.cohort, command), plan.ground.honest)
+    write(folder, swept.runs, header_of(plan.ground, plan.cohort, command), plan.ground.honest, points=swept.points)
     seconds = time.perf_counter() - start
     notes.print(f"{points} points x {seeds} seeds x {experiment.rounds} rounds in {seconds:.1f} s")
     for point, histories in swept.runs.items():

@@ -68,7 +68,7 @@ def groups(points: list[Point], swept: tuple[str, ...]) -> list[tuple[tuple, lis
 
 def label(point: Point) -> str:
     """A point in words, such as "alpha=0.5,eta_b=1"."""
-    return ",".join(f"{name}={_word(value)}" for name, value in point.items()) or "one point"
+    return ",".join(f"{name}={word(value)}" for name, value in point.items()) or "one point"
 
 
 def numbered(names: list[str]) -> list[str]:
@@ -84,7 +84,8 @@ def numbered(names: list[str]) -> list[str]:
     return found
 
 
-def _word(value: Any) -> str:
+def word(value: Any) -> str:
+    """A value in words; a function by its name."""
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     where = r" at 0x[0-9a-f]+"  # differs from process to process

@@ -5,7 +5,7 @@ import csv
 import itertools
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -15,12 +15,14 @@ import numpy as np
 
 from fedjax_fair import plot
 from fedjax_fair.engine.files import to_json, write_atomically
+from fedjax_fair.engine.grid import Point
 from fedjax_fair.engine.history import judged
 from fedjax_fair.engine.outcome import identical, of_clients, one_metric, outcome
 from fedjax_fair.metrics.kind import ACCURACY
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.differences import PAIRED
 from fedjax_fair.results.report_figures import ends
+from fedjax_fair.results.run_table import setting_columns
 from fedjax_fair.results.table import Runs, summarize
 
 FIGURES = ("paired.png", "lorenz.png", "histogram.png", "over_rounds.png", "frontier.png")
@@ -92,18 +94,19 @@ def write(
     about: Mapping[str, Any],
     clients: np.ndarray | None = None,
     comparison: Comparison | None = None,
+    points: Sequence[Point] = (),
 ) -> None:
     """Write ``summary.json``, ``summary.csv`` and ``history.npz`` for the rules that have finished so far.
 
     The summaries judge by ``clients``, bool[N]; the history holds all. A comparison's measures and differences are
-    in the summary, and its tables in ``comparison.txt`` and ``comparison.tex``. Tables and figures of results that
-    were there before go.
+    in the summary, and its tables in ``comparison.txt`` and ``comparison.tex``. A sweep's ``points``, one for each
+    of the runs, are columns of the CSV. Tables and figures of results that were there before go.
 
     Raises:
       ValueError: the folder cannot be written, as on a full disk.
     """
     try:
-        _write(folder, runs, about, clients, comparison)
+        _write(folder, runs, about, clients, comparison, points)
     except OSError as error:
         raise ValueError(f"results cannot be written to {folder}: {error.strerror or error}") from error
 
@@ -114,6 +117,7 @@ def _write(
     about: Mapping[str, Any],
     clients: np.ndarray | None,
     comparison: Comparison | None,
+    points: Sequence[Point],
 ) -> None:
     for name in DERIVED:
         (folder / name).unlink(missing_ok=True)
@@ -135,9 +139,12 @@ def _write(
         write_atomically(folder / "comparison.txt", comparison.table() + "\n")
         write_atomically(folder / "comparison.tex", _tabulars(comparison))
     keys = _of_all(dict.fromkeys(measures) for measures in summaries.values())
-    rows = [["rule", *(f"{key}_{s}" for key in keys for s in ("mean", "std"))]]
-    for rule, measures in summaries.items():
-        rows.append([rule, *(f"{of(measures[key]):.6g}" for key in keys for of in (_mean, _std))])
+    headings = [f"{key}_{s}" for key in keys for s in ("mean", "std")]
+    settings = setting_columns(points or [{} for _ in runs], {"rule", *headings})
+    rows = [["rule", *settings, *headings]]
+    for i, (rule, measures) in enumerate(summaries.items()):
+        given = [of[i] for of in settings.values()]
+        rows.append([rule, *given, *(f"{of(measures[key]):.6g}" for key in keys for of in (_mean, _std))])
     write_atomically(folder / "summary.csv", _csv(rows))
 
     arrays = {} if clients is None else {"honest": clients}
@@ -186,7 +193,7 @@ def _std(values: np.ndarray) -> float:
     return float(values.std(ddof=1)) if np.isfinite(values).all() else np.nan
 
 
-def _csv(rows: list[list[str]]) -> str:
+def _csv(rows: list[list[Any]]) -> str:
     text = StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()

@@ -79,7 +79,7 @@ def save(
     cohort = sizes[0] if len(sizes) == 1 else ", ".join(map(str, sizes))
     head = about(_command()) | {"model": str(given.get("model", "a model of one's own")), "cohort": cohort}
     write_atomically(place / "config.toml", config)
-    write(place, listed, head, who, found)
+    write(place, listed, head, who, found, runs.points if isinstance(runs, Sweep) else ())
     if plots:
         write_plots(place, listed, who)
     return place

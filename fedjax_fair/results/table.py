@@ -120,16 +120,8 @@ def table(
       ValueError: ``runs`` is not of this form, or a history lacks this split; by default, their first ones differ;
         ``clients`` is not bool[N], or of nobody; metrics that differ, or values outside the metric's range.
     """
-    listed = check_runs(runs)
+    listed, split, metric = check_table(runs, clients, split)
     everything = [history for histories in listed.values() for history in histories]
-    for history in everything if split is not None else ():
-        check_choice("split", split, history.scores)
-    split = one_split(listed) if split is None else split
-    metric = one_metric(everything)
-    for rule, histories in listed.items():
-        for history in histories:
-            check_clients(clients, history, rule)
-            check_values(f"{rule!r}", history.scores[split].accuracy, metric)
     ended = {rule: [outcome(h, split, _who(clients)) for h in histories] for rule, histories in listed.items()}
     measured = {rule: summarize(histories, clients, split) for rule, histories in listed.items()}
     costly = any(history.evaluations.any() for history in everything)
@@ -202,6 +194,21 @@ def few(ended: Mapping[str, list[Outcome]]) -> str:
 
 def _who(clients: Any) -> Any:
     return slice(None) if clients is None else np.asarray(clients)
+
+
+def check_table(runs: Any, clients: Any, split: str | None) -> tuple[Runs, str, Metric]:
+    """The runs as lists, the split and the metric of a table; ValueError for what :func:`table` refuses."""
+    listed = check_runs(runs)
+    everything = [history for histories in listed.values() for history in histories]
+    for history in everything if split is not None else ():
+        check_choice("split", split, history.scores)
+    split = one_split(listed) if split is None else split
+    metric = one_metric(everything)
+    for rule, histories in listed.items():
+        for history in histories:
+            check_clients(clients, history, rule)
+            check_values(f"{rule!r}", history.scores[split].accuracy, metric)
+    return listed, split, metric
 
 
 def check_clients(clients: Any, history: History, rule: str) -> None:

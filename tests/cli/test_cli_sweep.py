@@ -7,6 +7,7 @@ import signal
 import tomllib
 
 import numpy as np
+import pandas as pd
 import pytest
 from test_cli import SMALL
 from test_cli_errors import refusal
@@ -32,6 +33,15 @@ def test_every_point_is_a_row_with_every_seed(swept):
     assert all(len(row["accuracy"]["per_seed"]) == 2 for row in rows.values())
     files = {path.name for path in swept.iterdir()}
     assert files >= {"config.toml", "history.npz", "summary.csv", "lorenz.png", "frontier.png"}
+
+
+def test_the_csv_has_a_column_for_each_setting(swept):
+    found = pd.read_csv(swept / "summary.csv")
+    assert [*found.columns[:4]] == ["rule", "alpha", "lr", "accuracy_mean"]
+    assert found[["alpha", "lr"]].values.tolist() == [[a, lr] for a in (0.2, 0.8) for lr in (0.05, 0.1)]
+    rows = json.loads((swept / "summary.json").read_text())["rules"]
+    means = [row["accuracy"]["mean"] for row in rows.values()]
+    assert found.accuracy_mean.tolist() == pytest.approx(means, rel=1e-5)
 
 
 def test_a_point_is_the_run_with_its_settings_and_seed(swept, tmp_path, capsys):

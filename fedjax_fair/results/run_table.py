@@ -1,0 +1,62 @@
+"""Every run's measures and settings, as a data frame."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedjax_fair.engine.grid import Point, word
+from fedjax_fair.engine.history import History, pandas_for
+from fedjax_fair.engine.sweep import Sweep
+from fedjax_fair.results.table import check_table, summarize
+
+
+def run_table(
+    runs: Mapping[str, History | list[History]] | Sweep, clients: Any = None, split: str | None = None
+) -> Any:
+    """A data frame with a row per run: its settings, and its measures after the last round; needs pandas.
+
+    The first columns are ``name`` (the rule's, or of a sweep the point's label) and ``run``, which counts the runs of
+    a name from 0. A sweep has a column for each setting of its grid. The measures are those of ``ff.table``, in its
+    units, such as ``accuracy`` (the clients' mean in %), ``variance`` (%²), ``worst10`` and ``gini``. Measures of a run that failed are NaN, and ``failed`` counts the clients with whom it did. A setting that
+    is a function is its name. A setting that is called like another column has "setting " before its name.
+
+    Args:
+      runs: what ``ff.sweep`` returned; or per rule its history, or a list of them, as ``found.runs`` of
+        ``ff.compare`` is.
+      clients: bool[N], the ones to judge by, such as the honest; all by default.
+      split: one that was evaluated, such as "test"; by default the histories' first.
+
+    Raises:
+      ValueError: pandas is not installed, or what ``ff.table`` refuses.
+
+    >>> def build(mu):  # on the data of the example of ff.run
+    ...     model = ff.models.logistic_regression()
+    ...     return ff.simulation(model, data, aggregator=ff.fedprox(mu), trainer=trainer)
+    >>> frame = ff.run_table(ff.sweep(build, {"mu": [0.0, 0.1]}, seeds=2, rounds=2))
+    >>> [*frame.columns[:4]], len(frame)
+    (['name', 'run', 'mu', 'accuracy'], 4)
+    """
+    points = runs.points if isinstance(runs, Sweep) else None
+    listed, split, _ = check_table(runs.runs if isinstance(runs, Sweep) else runs, clients, split)
+    pandas, frames = pandas_for("run_table"), []
+    measured = {name: summarize(histories, clients, split) for name, histories in listed.items()}
+    taken = {"name", "run", *itertools.chain.from_iterable(measured.values())}
+    settings = setting_columns(points or [{} for _ in listed], taken)
+    for i, (name, measures) in enumerate(measured.items()):
+        of_point = {setting: values[i] for setting, values in settings.items()}
+        columns = {"name": name, "run": np.arange(len(listed[name])), **of_point, **measures}
+        frames.append(pandas.DataFrame(columns))
+    return pandas.concat(frames, ignore_index=True)
+
+
+def setting_columns(points: Sequence[Point], taken: set[str]) -> dict[str, list[Any]]:
+    """Per setting its value at each point, functions by their names; "setting " before a name that is ``taken``."""
+    plain = (bool, int, float, str)
+    return {
+        f"setting {name}" if name in taken else name: [
+            value if isinstance(value, plain) else word(value) for value in (point[name] for point in points)
+        ]
+        for name in points[0]
+    }
