@@ -17,10 +17,11 @@ def run_table(
 ) -> Any:
     """A data frame with a row per run: its settings, and its measures after the last round; needs pandas.
 
-    The first columns are ``name`` (the rule's, or of a sweep the point's label) and ``run``, which counts the runs of
-    a name from 0. A sweep has a column for each setting of its grid. The measures are those of ``ff.table``, in its
-    units, such as ``accuracy`` (the clients' mean in %), ``variance`` (%²), ``worst10`` and ``gini``. Measures of a run that failed are NaN, and ``failed`` counts the clients with whom it did. A setting that
-    is a function is its name. A setting that is called like another column has "setting " before its name.
+    The first columns are ``name`` (the rule's, or of a sweep the point's label) and ``run``, which counts the runs
+    of a name from 0. A sweep has a column for each setting of its grid. The measures are those of ``ff.table``, in
+    its units, such as ``accuracy`` (the clients' mean in %), ``variance`` (%²), ``worst10`` and ``gini``. They are
+    NaN of a run that failed, and ``failed`` counts the clients with whom it did. A setting that is a function is
+    its name. A setting that is called like another column has "setting " before its name.
 
     Args:
       runs: what ``ff.sweep`` returned; or per rule its history, or a list of them, as ``found.runs`` of

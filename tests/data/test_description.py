@@ -25,6 +25,23 @@ def test_describe_summarises_large_federations(capsys):
     assert "classes held" in "".join(lines)
 
 
+def test_describe_shows_the_targets_of_a_regression_by_their_mean_and_spread(capsys):
+    y = np.array([1.0, 3.0, 1000.5, 1000.5, 999.5])
+    counts = partition.describe([np.array([0, 1]), np.array([2, 3, 4]), np.array([], int)], y)
+    assert counts.tolist() == [[2], [3], [0]]
+    out = capsys.readouterr().out
+    assert "3 clients, 5 examples" in out
+    assert "target mean" in out
+    rows = [line.split() for line in out.splitlines()[-3:]]
+    assert rows == [["0", "2", "1", "2"], ["1", "1000", "0.4714", "3"], ["2", "nan", "nan", "0"]]
+
+
+def test_describe_of_several_targets_has_no_column_of_them(capsys):
+    counts = partition.describe([np.array([0, 1]), np.array([2])], np.zeros((3, 4)))
+    assert counts.tolist() == [[2], [1]]
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[-2:]] == [["0", "2"], ["1", "1"]]
+
+
 def test_describe_counts_all_splits(capsys):
     y = np.arange(120) % 4
     data = FederatedData.from_arrays(np.zeros((120, 1)), y, partition=partition.iid(3))

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 MAX_CLIENTS, MAX_CLASSES = 40, 20  # beyond these the table summarises
-SUMMARY: dict[str, Any] = {"min": np.min, "median": np.median, "max": np.max}
+SUMMARY: dict[str, Any] = {"min": np.nanmin, "median": np.nanmedian, "max": np.nanmax}
 
 
 def describe(data: Any, labels: Any = None) -> np.ndarray:
@@ -17,15 +17,17 @@ def describe(data: Any, labels: Any = None) -> np.ndarray:
 
     Above 40 clients, the minimum, median and maximum over the clients of every column are printed instead of
     a row each; above 20 classes, the number of classes held and the largest class's share instead of a column
-    each. Clients and classes stand under their names, where they have any. Targets that are not a vector of
-    integers count as one class.
+    each. Clients and classes stand under their names, where they have any. Where targets are one number each that
+    is no class, as in a regression, their mean and standard deviation stand in the place of classes; of any other
+    targets nothing does.
 
     Args:
       data: a :class:`FederatedData` (all three splits are counted), or what a partition returned.
       labels: [E], with the latter only: the labels that the partition was applied to.
 
     Returns:
-      i64[N, C]: examples of label c that client k owns; C is the largest label plus 1.
+      i64[N, C]: examples of label c that client k owns; C is the largest label plus 1, and 1 where there are no
+      classes.
     """
     federation: Any = data if hasattr(data, "train") else None
     if federation is not None:
@@ -41,19 +43,35 @@ def describe(data: Any, labels: Any = None) -> np.ndarray:
         y = np.asarray(labels)
         sizes = {"examples": np.array([len(mine) for mine in clients])}
         owner, rows = np.repeat(np.arange(len(clients)), sizes["examples"]), np.concatenate(clients)
+    n_clients = len(next(iter(sizes.values())))
+    names = getattr(federation, "names", None)
+    who = getattr(names, "clients", None)
     if y.ndim != 1 or y.dtype.kind not in "iub":
-        y = np.zeros(len(y), np.int64)
+        targets = _targets(y[rows].astype(float), owner, n_clients) if y.ndim == 1 and y.dtype.kind == "f" else {}
+        counts = np.bincount(owner, minlength=n_clients)
+        _print(f"{n_clients} clients, {counts.sum()} examples", targets | sizes, who)
+        return counts[:, None]
     if y.min(initial=0) < 0:
         raise ValueError(f"labels must be at least 0, got {y.min()}")
-    n_clients, n_classes = len(next(iter(sizes.values()))), int(y.max(initial=0)) + 1
+    n_classes = int(y.max(initial=0)) + 1
     at = owner.astype(np.int64) * n_classes + y[rows]
     counts = np.bincount(at, minlength=n_clients * n_classes).reshape(n_clients, n_classes)
-    names = getattr(federation, "names", None)
-    _print(counts, sizes, getattr(names, "clients", None), getattr(names, "labels", None))
+    title = f"{n_clients} clients, {n_classes} classes, {counts.sum()} examples"
+    _print(title, _classes(counts, [*sizes], getattr(names, "labels", None)) | sizes, who)
     return counts
 
 
-def _print(counts: np.ndarray, sizes: dict[str, np.ndarray], clients: Any, labels: Any) -> None:
+def _targets(y: np.ndarray, owner: np.ndarray, n_clients: int) -> dict[str, np.ndarray]:
+    """Mean and standard deviation of each client's targets; NaN of a client without examples."""
+    count = np.bincount(owner, minlength=n_clients)
+    with np.errstate(invalid="ignore"):
+        mean = np.bincount(owner, y, n_clients) / count
+        std = np.sqrt(np.bincount(owner, (y - mean[owner]) ** 2, n_clients) / count)
+    return {"target mean": mean, "target std": std}
+
+
+def _classes(counts: np.ndarray, sizes: list[str], labels: Any) -> dict[str, np.ndarray]:
+    """A column for each class, or of many how many are held and what the largest has."""
     columns: dict[str, np.ndarray] = {}
     if counts.shape[1] <= MAX_CLASSES:
         # a class may have the name of a column of sizes: its heading is then its number
@@ -62,19 +80,25 @@ def _print(counts: np.ndarray, sizes: dict[str, np.ndarray], clients: Any, label
     else:
         columns["classes held"] = (counts > 0).sum(1)
         columns["largest class %"] = np.round(100 * counts.max(1) / np.maximum(counts.sum(1), 1)).astype(int)
-    columns |= sizes
-    n_clients = len(counts)
-    title = f"{n_clients} clients, {counts.shape[1]} classes, {counts.sum()} examples"
+    return columns
+
+
+def _cell(value: Any) -> str:
+    """A count in full, another number in four digits."""
+    return f"{value:.0f}" if value == np.rint(value) else f"{value:.4g}"
+
+
+def _print(title: str, columns: dict[str, np.ndarray], clients: Any) -> None:
+    n_clients = len(next(iter(columns.values())))
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for head in ("client", *columns):
         table.add_column(escape(head), justify="right", no_wrap=True)
     if n_clients <= MAX_CLIENTS:
         for k in range(n_clients):
-            table.add_row(
-                escape(str(k) if clients is None else clients[k]), *(str(column[k]) for column in columns.values())
-            )
+            name = escape(str(k) if clients is None else clients[k])
+            table.add_row(name, *(_cell(column[k]) for column in columns.values()))
     else:
         for name, statistic in SUMMARY.items():
-            table.add_row(name, *(f"{float(statistic(column)):g}" for column in columns.values()))
+            table.add_row(name, *(_cell(statistic(column)) for column in columns.values()))
     wide = Console(width=1000).measure(table).maximum  # a narrow terminal wraps: figures are never cut short
     Console(width=max(Console().width, wide)).print(table)
