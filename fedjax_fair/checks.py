@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
+import optax
 
 T = TypeVar("T")
 HOME = os.path.join(os.path.dirname(__file__), "")
@@ -120,3 +121,13 @@ def check_takes(name: str, function: Callable[..., Any], *arguments: str) -> Non
 def lookup(name: str, key: str, table: Mapping[str, T]) -> T:
     """``table[key]``, or ValueError naming the nearest key."""
     return table[check_choice(name, key, table)]
+
+
+def check_optimizer(name: str, given: Any, example: str = "optax.sgd(.1)") -> None:
+    """Raise ValueError for anything but an optimiser of optax."""
+    if isinstance(given, optax.GradientTransformation):
+        return
+    simple = repr(given) if isinstance(given, bool | int | float | str) else type(given).__name__
+    remedy = ": pass its .gradient_transformation()" if hasattr(given, "gradient_transformation") else ""
+    got = getattr(given, "__name__", simple)
+    raise ValueError(f"{name} must be an optax optimiser, such as {example}, got {got}{remedy}")

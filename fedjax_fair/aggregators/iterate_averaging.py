@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from fedjax_fair.checks import check_optimizer
 from fedjax_fair.types import Params, SimState
 
 
@@ -32,10 +33,8 @@ def average_iterates(
 
     Source: Mohri, Sivek, Suresh, Agnostic Federated Learning, ICML 2019, whose guarantee is for the average.
     """
-    if server_optimizer is not None and not isinstance(server_optimizer, optax.GradientTransformation):
-        raise ValueError(
-            f"server_optimizer must be an optax optimiser, such as optax.sgd(1.), got {server_optimizer!r}"
-        )
+    if server_optimizer is not None:
+        check_optimizer("server_optimizer", server_optimizer, "optax.sgd(1.)")
     inner = optax.with_extra_args_support(optax.sgd(1.0) if server_optimizer is None else server_optimizer)
 
     def init(params: Params) -> AverageState:

@@ -206,6 +206,7 @@ def simulate_rule(
 def rule_of(experiment: Experiment, entry: Entry) -> Aggregator | Method:
     """The rule that an entry names, its settings over those of the experiment's own group."""
     settings = parts.settings_of_factory(experiment, entry.rule) | entry.settings
+    check_range("lr", experiment.lr, 0, open_low=True)  # before the rule makes a default of it
     with blamed(entry.rule):
         return registry.make_rule(entry.rule, settings, learning_rate=rate_of(experiment))
 

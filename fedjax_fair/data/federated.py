@@ -125,13 +125,13 @@ class FederatedData(NamedTuple):
         remainders, ties at random). Each goes to one client; only classes that no client trains on are left out.
         Natural clients (``client_id``) that share a class may then get test examples of one another: a UserWarning.
 
-        Integers are stored as int32 (8 and 16 bits as they are), floats as float32 (as float64 where given
-        so and ``jax_enable_x64`` is set). They reach the model as they are stored, but for what ``normalizer``
-        says: a model that adds up bytes overflows at 255. "auto" scales images alone, known by their shape:
-        uint8 [E, H, W], or [E, H, W, C] with C of 1, 3 or 4, of at least 2 x 2 pixels, also inside a pytree, are
-        brought to [0, 1] as float32 (those of 0 and 1 are there already). All other bytes, such as one-hot codes,
-        counts and tokens, stay as they are. Where they reach 128, flattened images and tokens look alike, and
-        either taken for the other trains on numbers 255 times too large or too small: that is refused.
+        Integers are stored as int32 (8 and 16 bits as they are), floats as float32 (16 bits as they are; as float64
+        where given so and ``jax_enable_x64`` is set). They reach the model as they are stored, but for what
+        ``normalizer`` says: a model that adds up bytes overflows at 255. "auto" scales images alone, known by their
+        shape: uint8 [E, H, W], or [E, H, W, C] with C of 1, 3 or 4, of at least 2 x 2 pixels, also inside a pytree,
+        are brought to [0, 1] as float32 (those of 0 and 1 are there already). All other bytes, such as one-hot
+        codes, counts and tokens, stay as they are. Where they reach 128, flattened images and tokens look alike,
+        and either taken for the other trains on numbers 255 times too large or too small: that is refused.
 
         Args:
           x: [E, ...] examples, or a pytree of arrays with the same leading length; or the path of a file ``.npy``,

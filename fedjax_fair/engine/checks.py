@@ -6,10 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array
 
-from fedjax_fair.checks import check_choice, said
+from fedjax_fair.checks import check_choice, check_optimizer, said
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.host_store import HostStore
 from fedjax_fair.engine.near import largest_cohort
@@ -24,10 +23,8 @@ def check_types(data: Any, server_optimizer: Any, loss: Any, deploy: Any) -> Non
     """What would otherwise fail deep inside JAX or optax."""
     if not isinstance(data, FederatedData):
         raise ValueError(f"data must be a FederatedData, such as ff.data.synthetic(), got {type(data).__name__}")
-    if server_optimizer is not None and not isinstance(server_optimizer, optax.GradientTransformation):
-        raise ValueError(
-            f"server_optimizer must be an optax optimiser, such as optax.sgd(1.), got {server_optimizer!r}"
-        )
+    if server_optimizer is not None:
+        check_optimizer("server_optimizer", server_optimizer, "optax.sgd(1.)")
     if not callable(loss):
         raise ValueError(f"loss must be a function of outputs and labels, got {loss!r}")
     if deploy is not None and not callable(deploy):

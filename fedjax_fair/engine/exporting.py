@@ -12,7 +12,7 @@ import numpy as np
 
 from fedjax_fair.checks import said
 from fedjax_fair.engine.files import write_atomically
-from fedjax_fair.methods.layers import paths_of
+from fedjax_fair.methods.layers import by_path
 from fedjax_fair.types import Params, SimState, Simulation
 
 SAFETENSORS = ".safetensors"
@@ -99,7 +99,10 @@ def _leaves(params: Any) -> dict[str, np.ndarray]:
     """A model's arrays by their paths."""
     if isinstance(params, Simulation):
         raise ValueError("export takes a state or a model's parameters, got a simulation: pass what ff.run left")
-    found = dict(zip(paths_of(params), jax.tree.leaves(params)))
+    found = by_path(params, "export")
+    inner = {name.rpartition("/")[0] for name in found}
+    if longer := sorted(name for name in found if any(of == name or of.startswith(f"{name}/") for of in inner)):
+        raise ValueError(f"export needs parameters that are no folder of others, got {longer[0]!r}")
     for name, leaf in found.items():
         if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
             raise ValueError(f"export takes a state or a tree of arrays, got a {type(leaf).__name__} at {name!r}")

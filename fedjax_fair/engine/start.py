@@ -17,7 +17,7 @@ from fedjax_fair.engine.fit import check_parameters
 from fedjax_fair.engine.freezing import Freezing
 from fedjax_fair.engine.memory import first_memory
 from fedjax_fair.engine.scaled import check_init
-from fedjax_fair.methods.layers import paths_of
+from fedjax_fair.methods.layers import by_path
 from fedjax_fair.models import Model
 from fedjax_fair.models.flax_modules import is_nnx
 from fedjax_fair.types import Key, Method, Params, Selector, SimState, Simulation
@@ -91,7 +91,7 @@ def fitting(params: Any, shapes: Params, name: str = "params") -> Params:
         holds parameters and is none.
     """
     _check_kind(params, shapes, name)
-    wanted, given = (dict(zip(paths_of(tree), jax.tree.leaves(tree))) for tree in (shapes, params))
+    wanted, given = by_path(shapes, name), by_path(params, name)
     if wanted.keys() != given.keys():
         raise ValueError(
             f"{name} must have the model's parameters, {_few(wanted)}, got {_few(given) or 'none'}: "

@@ -42,6 +42,8 @@ class Sweep(NamedTuple):
     """The P settings, in the grid's order: the last name varies fastest."""
     histories: list[list[History]]
     """[P][seeds]."""
+    seeds: list[int] | None = None
+    """Of the runs of every point; None where they were given as keys."""
 
     @property
     def runs(self) -> dict[str, list[History]]:
@@ -149,7 +151,7 @@ def sweep(
             pieces = [Piece(called(program), *counts) for program, *counts in zip(programs, runs, kept)]
             many = f"{counted(sum(runs) // rounds, 'run')} in {counted(len(pieces), 'piece')}"
             found = on_cluster(cluster, play_program, shared, pieces, advance, None if progress is False else many)
-    return _told(points_of(axes), programs, found)
+    return _told(points_of(axes), programs, found)._replace(seeds=_whole(seeds))
 
 
 def _told(points: list[Point], programs: Sequence[Program], found: Sequence[Any]) -> Sweep:
@@ -205,4 +207,14 @@ def _keys(seeds: int | Sequence[Any]) -> Any:
         raise ValueError(f"seeds must be a number or a list of seeds or keys, got {seeds!r}")
     if not len(seeds):
         raise ValueError("seeds must be a number or a list of seeds or keys, got an empty list")
-    return stacked([as_key(seed) for seed in seeds])
+    keys = stacked([as_key(seed) for seed in seeds])
+    bits = [*map(tuple, np.asarray(jax.random.key_data(keys)).tolist())]
+    if doubles := [seed for seed, mine in zip(seeds, bits) if bits.count(mine) > 1]:
+        raise ValueError(f"seeds must be different, or runs count twice, got {doubles[0]!r} twice")
+    return keys
+
+
+def _whole(seeds: int | Sequence[Any]) -> list[int] | None:
+    """The seeds where all are whole numbers."""
+    listed = range(int(seeds)) if isinstance(seeds, int | np.integer) else seeds
+    return [int(seed) for seed in listed] if all(isinstance(s, int | np.integer) for s in listed) else None

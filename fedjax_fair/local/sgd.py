@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from fedjax_fair.checks import check_count
+from fedjax_fair.checks import check_count, check_optimizer
 from fedjax_fair.local.interleaved import Rows, Work, take_turns
 from fedjax_fair.local.mean_gradient import is_plain, of_way
 from fedjax_fair.local.objectives import LocalLoss, check_objective, erm
@@ -217,10 +217,7 @@ def local_sgd(
     for name, value in (("epochs", epochs), ("steps", steps), ("batch_size", batch_size)):
         if value is not None:
             check_count(name, value)
-    if not isinstance(optimizer, optax.GradientTransformation):
-        raise ValueError(
-            f"optimizer must be an optax optimiser, such as optax.sgd(.1), got {type(optimizer).__name__}"
-        )
+    check_optimizer("optimizer", optimizer)
     for name, function in (("schedule", schedule), ("limit", limit)):
         if function is not None and not callable(function):
             raise ValueError(f"{name} must be a function, got {function!r}")

@@ -40,11 +40,14 @@ def chosen(personal: Personal, params: Params, name: str = "personal") -> list[b
     """Which leaves of a model stay at the client; the argument is called by ``name``.
 
     Raises:
-      ValueError: a pattern that no path matches.
+      ValueError: a pattern that no path matches, or a function that is true of none.
     """
     paths = paths_of(params)
     if callable(personal):
-        return [bool(personal(path)) for path in paths]
+        flags = [bool(personal(path)) for path in paths]
+        if not any(flags):
+            raise ValueError(f"{name} must match a parameter of {', '.join(paths)}, got a function false of all")
+        return flags
     if personal == "last":
         last = _layer(max(paths, key=_natural))
         flags = [_layer(path) == last for path in paths]
@@ -58,15 +61,21 @@ def chosen(personal: Personal, params: Params, name: str = "personal") -> list[b
     return flags
 
 
+def by_path(params: Params, name: str) -> dict[str, Any]:
+    """A model's leaves by their paths; ValueError, which calls the model by ``name``, where two have one path."""
+    paths = paths_of(params)
+    if doubles := [path for path in paths if paths.count(path) > 1]:
+        raise ValueError(f"{name} needs parameters with paths of their own, got two called {doubles[0]!r}")
+    return dict(zip(paths, jax.tree.leaves(params)))
+
+
 def kept(personal: Personal, params: Params) -> list[bool]:
     """Which leaves of a model stay at the client, of whom something is shared.
 
     Raises:
       ValueError: a pattern that no path matches, or one that all do; two parameters of one path.
     """
-    flags, paths = chosen(personal, params), paths_of(params)
-    if doubles := [path for path in paths if paths.count(path) > 1]:
-        raise ValueError(f"personal needs parameters with paths of their own, got two called {doubles[0]!r}")
+    flags, paths = chosen(personal, params), [*by_path(params, "personal")]
     if all(flags) and personal != "last":
         raise ValueError(
             f"personal must leave a parameter of {', '.join(paths)} to be shared, got {personal!r}, which takes all"

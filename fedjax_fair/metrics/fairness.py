@@ -73,7 +73,8 @@ def worst(
 
     N is the number of clients that count. ``percent`` is static; 0 asks for the single worst client.
     Unweighted as in q-FFL (10 %), FedMABA (5 %) and FedFV; with ``sizes``, weighted by them as in AAggFF (10
-    %). Of errors, ``higher_is_better=False``, the worst are the highest.
+    %): of clients with equal accuracy, the smaller ones are then the lower. Of errors,
+    ``higher_is_better=False``, the worst are the highest.
 
     >>> round(float(worst([0.9, 0.5, 0.7, 0.1], percent=50)), 3)
     0.3

@@ -70,8 +70,8 @@ def ratios(x: ArrayLike, where: ArrayLike | None) -> tuple[Array, Array, Array]:
 
 
 def sort(where: Array, x: Array, *others: Array) -> Sequence[Array]:
-    """Sort by ``x``, ascending, those who do not count last; the ``others`` follow. Without the mask."""
-    return jax.lax.sort((~where, x, *others), dimension=-1, num_keys=2)[1:]
+    """Sort by ``x``, ascending, and equal ones by the ``others``; those who do not count last. Without the mask."""
+    return jax.lax.sort((~where, x, *others), dimension=-1, num_keys=2 + len(others))[1:]
 
 
 def places(x: Array) -> Array:

@@ -49,7 +49,7 @@ def summary(
         raise ValueError(f"loss must have the shape of acc {acc.shape}, got {jnp.shape(loss)}")
     check_values("acc", acc, metric)
     if not metric.for_everybody:
-        where = ~jnp.isnan(acc) if where is None else jnp.asarray(where) & ~jnp.isnan(acc)
+        where = ~jnp.isnan(acc) if where is None else spread("where", mask_of(where), acc) & ~jnp.isnan(acc)
     where = None if where is None else mask_of(where)
     sizes, loss = (None if of is None else as_array(of) for of in (sizes, loss))
     count = math.prod(acc.shape[:-1]) if is_concrete(acc, where, sizes, loss) else 0

@@ -45,6 +45,11 @@ def refuse(collections: str) -> ValueError:
 
 def from_linen(module: nn.Module) -> Model:
     """A linen module as a model; ValueError for collections beside the parameters, or a switch of another name."""
+    if module.scope is not None:
+        raise ValueError(
+            "model must be an unbound module, got one that is bound to variables: pass module.unbind()[0], and "
+            'params=variables["params"] to begin with them'
+        )
     arguments = check_switches(type(module))
     for layer in module.layers if isinstance(module, nn.Sequential) else ():
         check_layer(layer)

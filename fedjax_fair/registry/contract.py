@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_fair.checks import check_count
-from fedjax_fair.reads import check_functions, explained, reads, types_of
+from fedjax_fair.reads import check_functions, explained, reads, toy_losses, types_of
 from fedjax_fair.registry.plugins import said
 from fedjax_fair.types import Aggregator, Method, Report, as_method
 
 LARGE = 10_000
 """A loss whose exponential no float32 holds."""
+NOBODY = "nobody there"
 FILLED = ("n", "loss", "train_loss", "train_loss_std", "accuracy", "gram", "updates", "steps")
 """Signals that an inactive slot may hold anything in."""
 
@@ -22,11 +23,13 @@ FILLED = ("n", "loss", "train_loss", "train_loss_std", "accuracy", "gram", "upda
 def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -> str:
     """Put a rule through the contract that every stock rule keeps; say what it is, or what is wrong with it.
 
-    The state keeps its form; coefficients are finite, also where all losses are 0 or one is 10,000, and 0 for
-    inactive clients; the order of the slots, and what inactive slots hold, do not matter; jit, vmap and scan change
-    nothing. Where all losses are equal the order may matter, as it does to a rule that sorts them; then the line
-    says so. A rule is tried with its settings as they are: a Python ``if`` about one of them fails in ``ff.sweep``
-    alone.
+    The state keeps its form, and no number of it becomes NaN, also where nobody is there. Coefficients are finite,
+    also where all losses are 0, one is 10,000, or one client is there alone, and 0 for inactive clients. The order
+    of the slots, and what inactive slots hold, do not matter; jit, vmap and scan change nothing. A method's second
+    look, ``revise``, is part of the rule; its transform and its trainer are not tried.
+
+    Where all losses are equal the order may matter, as it does to a rule that sorts them; then the line says so. A
+    rule is tried with its settings as they are: a Python ``if`` about one of them fails in ``ff.sweep`` alone.
 
     Args:
       rule: an Aggregator or a Method.
@@ -44,7 +47,7 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     if not 3 <= check_count("cohort", cohort) <= n_clients:
         raise ValueError(f"cohort must be from 3 to the {n_clients} clients, got {cohort}")
     check_functions(mine := as_method(rule).aggregator)
-    key, weigh = jax.random.key(7), mine.weigh
+    key, weigh = jax.random.key(7), _with_second_look(as_method(rule))
     start = mine.init(jnp.arange(1.0, n_clients + 1), key)
     reports = [_report(seed, n_clients, cohort) for seed in range(3)]
     absent = reports[0]._replace(active=reports[0].active.at[1].set(False))
@@ -64,9 +67,14 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
         "an absent client": absent,
         "losses of zero": content,
         f"a loss of {LARGE}": badly,
+        "one client alone": reports[0]._replace(active=jnp.arange(cohort) == 1),
+        NOBODY: reports[0]._replace(active=jnp.zeros(cohort, bool)),
     }
     for name, report in cases.items():
-        given, _ = weigh(start, report, key)
+        given, left = weigh(start, report, key)
+        _require(_keeps_numbers(start, left), f"keeps its state free of NaN with {name}")
+        if name == NOBODY:  # the round makes no step, whatever the coefficients
+            continue
         _require(bool(jnp.isfinite(given).all()), f"gives finite coefficients with {name}")
         _require(
             not np.any(np.asarray(given)[~np.asarray(report.active)]), "gives inactive clients a coefficient of 0"
@@ -109,6 +117,8 @@ def _sums(weights: np.ndarray) -> str:
     sums = weights.sum(1)
     if np.allclose(sums, 1, atol=1e-5):
         return "are nonnegative and sum to 1" if (weights >= 0).all() else "sum to 1"
+    if (np.abs(sums) < 1e-3 * np.abs(weights).sum(1)).all():
+        return "cancel: they sum to 0"
     low, high = f"{sums.min():.3g}", f"{sums.max():.3g}"
     many = low if low == high else f"{low} ... {high}"
     return f"sum to {many}, so the server steps {many} times as far as FedAvg"
@@ -150,6 +160,29 @@ def _filled(report: Report, names: tuple[str, ...]) -> Report:
 
     filled = {name: jax.tree.map(functools.partial(fill, name), getattr(report, name)) for name in names}
     return report._replace(**filled)
+
+
+def _with_second_look(method: Method) -> Callable[[Any, Report, Any], tuple[Any, Any]]:
+    """``weigh``, and ``revise`` on what it gives, where the method has one."""
+    weigh, revise = method.aggregator.weigh, method.revise
+    if revise is None:
+        return weigh
+
+    def both(state: Any, report: Report, key: Any) -> tuple[Any, Any]:
+        coef, after = weigh(state, report, key)
+        return revise(after, coef, report, key, toy_losses)
+
+    return both
+
+
+def _keeps_numbers(before: Any, after: Any) -> bool:
+    """Whether no number of the state has become NaN."""
+    pairs = zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
+    return not any(
+        np.any(np.isnan(new) & ~np.isnan(old))
+        for old, new in pairs
+        if jnp.issubdtype(jnp.result_type(new), jnp.floating)
+    )
 
 
 def _same_form(before: Any, after: Any) -> None:

@@ -23,7 +23,7 @@ from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.differences import PAIRED
 from fedjax_fair.results.report_figures import ends
 from fedjax_fair.results.run_table import setting_columns
-from fedjax_fair.results.table import Runs, summarize
+from fedjax_fair.results.table import Runs, summarize, who
 
 FIGURES = ("paired.png", "lorenz.png", "histogram.png", "over_rounds.png", "frontier.png")
 DERIVED = ("comparison.txt", "comparison.tex", *FIGURES)
@@ -140,11 +140,12 @@ def _write(
         write_atomically(folder / "comparison.tex", _tabulars(comparison))
     keys = _of_all(dict.fromkeys(measures) for measures in summaries.values())
     headings = [f"{key}_{s}" for key in keys for s in ("mean", "std")]
-    settings = setting_columns(points or [{} for _ in runs], {"rule", *headings})
-    rows = [["rule", *settings, *headings]]
+    settings = setting_columns(points or [{} for _ in runs], {*keys, *headings})
+    rows: list[list[Any]] = [["rule", *settings, "seeds", "seeds_failed", *headings]]
     for i, (rule, measures) in enumerate(summaries.items()):
-        given = [of[i] for of in settings.values()]
-        rows.append([rule, *given, *(f"{of(measures[key]):.6g}" for key in keys for of in (_mean, _std))])
+        lost = sum(outcome(history, None, who(clients)).lost for history in runs[rule])
+        figures = [f"{of(measures[key]):.6g}" for key in keys for of in (_mean, _std)]
+        rows.append([rule, *(of[i] for of in settings.values()), len(runs[rule]), lost, *figures])
     write_atomically(folder / "summary.csv", _csv(rows))
 
     arrays = {} if clients is None else {"honest": clients}
@@ -183,14 +184,14 @@ def _of_all(found: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _mean(values: np.ndarray) -> float:
-    """Of all seeds: not finite where one of them is not."""
-    return float(values.mean()) if np.isfinite(values).all() else np.nan
+    """Of the seeds that have a value, as in the printed table."""
+    return float(known.mean()) if (known := values[np.isfinite(values)]).size else np.nan
 
 
 def _std(values: np.ndarray) -> float:
-    if len(values) == 1:
-        return 0.0
-    return float(values.std(ddof=1)) if np.isfinite(values).all() else np.nan
+    """Of the seeds that have a value; NaN where fewer than two have one."""
+    known = values[np.isfinite(values)]
+    return float(known.std(ddof=1)) if known.size > 1 else np.nan
 
 
 def _csv(rows: list[list[Any]]) -> str:

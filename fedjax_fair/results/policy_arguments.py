@@ -74,6 +74,10 @@ def check_simulations(build: Any, form: Policy, of: Alike) -> tuple[Simulation, 
         raise ValueError("build must make the same of all federations, got something else for those of other data")
     selector = sim.arguments["selector"]
     cohort = sim.data.n_clients if selector is None else selector.cohort
+    if cohort < 2:
+        raise ValueError(
+            "build must select two or more clients a round: one alone has all the weight, got cohort 1"
+        )
     tried = build(exploring(first_policy(form, None, 0), 1.0, cohort, reward_of), of.largest)
     explored_of(jax.eval_shape(tried.init, jax.random.key(0)).aggregator)
     return sim, cohort

@@ -122,7 +122,7 @@ def table(
     """
     listed, split, metric = check_table(runs, clients, split)
     everything = [history for histories in listed.values() for history in histories]
-    ended = {rule: [outcome(h, split, _who(clients)) for h in histories] for rule, histories in listed.items()}
+    ended = {rule: [outcome(h, split, who(clients)) for h in histories] for rule, histories in listed.items()}
     measured = {rule: summarize(histories, clients, split) for rule, histories in listed.items()}
     costly = any(history.evaluations.any() for history in everything)
     grouped = all(history.groups is not None for history in everything)
@@ -192,7 +192,8 @@ def few(ended: Mapping[str, list[Outcome]]) -> str:
     return "" if others or not n else f" (here {max(1, int(n * 5 / 100))} of {n})"
 
 
-def _who(clients: Any) -> Any:
+def who(clients: Any) -> Any:
+    """What picks those to judge by out of an array of clients."""
     return slice(None) if clients is None else np.asarray(clients)
 
 

@@ -104,9 +104,10 @@ def clip_and_noise(max_norm: float, noise_multiplier: float) -> optax.GradientTr
 
     With ``fedavg("uniform")``, whose coefficients do not depend on anybody's data, exchanging one client's data
     moves the clipped sum by at most :math:`2 C / m`: relative to that the noise is z / 2. Any other rule leaks
-    through its coefficients as well, which no noise here accounts for. What is spent over the rounds, with cohorts
-    of ``uniform`` and all clients available, an accountant says (``pip install 'fedjax-fair[privacy]'`` brings
-    ``dp-accounting``):
+    through its coefficients as well, which no noise here accounts for. So does a client who is left out because its
+    update is not finite: it shows in the others' coefficients and in the noise. What is spent over the rounds, with
+    cohorts of ``uniform`` and all clients available, an accountant says (``pip install 'fedjax-fair[privacy]'``
+    brings ``dp-accounting``):
 
         from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent, rdp
         event = SampledWithoutReplacementDpEvent(n_clients, cohort, GaussianDpEvent(noise_multiplier / 2))

@@ -37,7 +37,7 @@ def test_every_point_is_a_row_with_every_seed(swept):
 
 def test_the_csv_has_a_column_for_each_setting(swept):
     found = pd.read_csv(swept / "summary.csv")
-    assert [*found.columns[:4]] == ["rule", "alpha", "lr", "accuracy_mean"]
+    assert [*found.columns[:4]] == ["rule", "alpha", "lr", "seeds"]
     assert found[["alpha", "lr"]].values.tolist() == [[a, lr] for a in (0.2, 0.8) for lr in (0.05, 0.1)]
     rows = json.loads((swept / "summary.json").read_text())["rules"]
     means = [row["accuracy"]["mean"] for row in rows.values()]
@@ -199,6 +199,10 @@ WRONG = {
     "a value that the rule refuses": (
         ["--aggregator", "fedmaba", "--grid", "alpha=.5,1.5"],
         r"fedmaba\.alpha must be in \[0, 1\], got 1\.5",
+    ),
+    "a negative rate of a rule with a setting made of it": (
+        ["--aggregator", "qfedavg", "--grid", "q=.1,5.", "lr=.1,-1"],
+        r"^lr must be above 0, got -1",
     ),
     "a negative rate": (["--grid", "lr=.1,-.1"], r"lr must be above 0, got -0\.1"),
     "m > N": (["--grid", "cohort=2,40"], "cohort must be from 1 to the 30 clients, got 40"),

@@ -87,6 +87,11 @@ def damaged(place):
         (lambda d: ff.export(TREE, None), "path must be a file or a folder, got None"),
         (lambda d: ff.export({"a": "b"}, d / "x"), "export takes a state or a tree of arrays, got a str at 'a'"),
         (lambda d: ff.export({}, d / "x"), "got {}, which has none"),
+        (lambda d: ff.export({"a/b": np.ones(2), "a": {"b": np.ones(3)}}, d / "x"), "got two called 'a/b'"),
+        (
+            lambda d: ff.export({"w": np.ones(2), "w/b": np.ones(3)}, d / "x.safetensors"),
+            "export needs parameters that are no folder of others, got 'w'",
+        ),
         (lambda d: ff.export(TREE, damaged(d / "file") / "x"), "cannot be written: File exists"),
         (lambda d: ff.export({"a": np.ones(0)}, d / "x"), r"a folder cannot keep 'a' of shape \[0\]"),
         (lambda d: ff.load_params(d / "none.safetensors"), "none.safetensors does not exist"),

@@ -1,5 +1,6 @@
 """Local SGD: which batches a client sees, the steps it makes on them, and the trace it leaves."""
 
+import re
 from functools import partial
 
 import jax
@@ -346,11 +347,18 @@ def test_a_limit_may_be_any_whole_number(store, limit):
     close(limited, train(ff.local_sgd(SGD, epochs=2, batch_size=100), store, 6)[0], rtol=1e-12)
 
 
-@pytest.mark.parametrize("optimizer", [0.1, "sgd", optax.sgd])
-def test_an_optimiser_that_is_not_optax_is_one_sentence(optimizer):
-    with pytest.raises(
-        ValueError, match=r"^optimizer must be an optax optimiser, such as optax.sgd\(.1\), got \w+$"
-    ):
+@pytest.mark.parametrize(
+    ("optimizer", "got"),
+    [
+        (0.1, "0.1"),
+        ("sgd", "'sgd'"),
+        (optax.sgd, "sgd"),
+        (optax.MultiSteps(optax.sgd(0.1), 2), "MultiSteps: pass its .gradient_transformation()"),
+    ],
+)
+def test_an_optimiser_that_is_not_optax_is_one_sentence(optimizer, got):
+    sentence = f"optimizer must be an optax optimiser, such as optax.sgd(.1), got {got}"
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         ff.local_sgd(optimizer, batch_size=3)
 
 

@@ -1,5 +1,6 @@
 """Fairness metrics: the authors' own figures, closed forms, identities and JAX transformations."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedjax_fair import metrics
+from fedjax_fair.metrics.kind import Metric
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "metrics.json").read_text())["cases"]
+AUROC = Metric(None, name="AUROC", for_everybody=False)
 EVENNESS = ("cov", "jain", "cosine_to_uniform", "gini", "kl_to_uniform", "entropy")
 PLAIN = ("mean", "variance", "std", "worst", "best", "parity_gap", *EVENNESS)
 REDUCTIONS = {name: getattr(metrics, name) for name in PLAIN} | {
@@ -116,6 +119,15 @@ def test_tails_take_as_many_clients_as_python_would(n, percent):
     k = max(1, int(n * percent / 100))
     assert_allclose(metrics.worst(x, percent), np.arange(k).mean() / n, atol=1e-6)
     assert_allclose(metrics.best(x, percent), (n - 1 - np.arange(k)).mean() / n, atol=1e-6)
+
+
+def test_a_weighted_tail_does_not_mind_the_order_of_equal_clients():
+    """Two of [.1, .5, .5, .9], of which one of the two in the middle has nine times the examples."""
+    acc, sizes = np.array([0.1, 0.5, 0.5, 0.9]), np.array([1, 9, 1, 1])
+    for order in itertools.permutations(range(4)):
+        mine = acc[list(order)], 50, sizes[list(order)]
+        assert metrics.worst(*mine) == pytest.approx((0.1 + 0.5) / 2)
+        assert metrics.best(*mine) == pytest.approx((0.5 * 9 + 0.9) / 10)
 
 
 def test_an_infinity_outside_a_tail_says_nothing_of_it():
@@ -255,6 +267,8 @@ def test_a_diverged_client_shows_in_the_loss():
         (lambda: metrics.pooled(np.ones(3), np.ones(4)), "sizes must broadcast"),
         (lambda: metrics.gini(np.ones(3), where=np.ones(2, bool)), "where must broadcast"),
         (lambda: metrics.summary(np.ones(3), loss=np.ones(4)), "loss must have the shape"),
+        (lambda: metrics.summary(np.ones(3), metric=AUROC, where=np.ones(2, bool)), "where must broadcast"),
+        (lambda: metrics.summary(np.ones(3), metric=AUROC, where=np.ones(3)), "where must be bool"),
     ],
 )
 def test_errors_say_what_is_wrong(call, message):

@@ -358,6 +358,13 @@ def test_batch_normalisation_is_refused_in_one_sentence(module):
         as_model(module).init(KEY, ONES)
 
 
+def test_a_module_that_is_bound_to_weights_is_refused():
+    """Its weights would be ignored: every seed draws its own."""
+    module = nn.Dense(3)
+    with pytest.raises(ValueError, match=r"^model must be an unbound module, .* pass module\.unbind\(\)\[0\]"):
+        as_model(module.bind(module.init(KEY, ONES)))
+
+
 NONSENSE = {"number": 3, "name": "mlp", "none": None, "half": (lambda key, x: 0, "apply"), "triple": (jnp.sin,) * 3}
 
 

@@ -47,6 +47,10 @@ BROKEN = {
         jnp.where(r.active, r.n, 0) / r.n.sum(),  # steps that are shorter the more clients are absent
         s,
     ),
+    "gives finite coefficients with one client alone": lambda s, r, k: (
+        jnp.where(r.active, 1 / (r.active.sum() - 1), 0),  # as a sample variance divides
+        s,
+    ),
     "is the same under jit": lambda s, r, k: (even(r) * (2.0 if isinstance(r.loss, jax.core.Tracer) else 1.0), s),
 }
 
@@ -73,6 +77,47 @@ def test_functions_that_take_other_arguments_are_told_which():
         ff.check_rule(rule(lambda s, r, k: (even(r), s), init=lambda sizes: ()))
     with pytest.raises(ValueError, match=r"^weigh must take \(state, report, key\), got \(s, r\)$"):
         ff.check_rule(rule(lambda s, r: (even(r), s)))
+
+
+def averaging(report, state):
+    """Half the state and half the mean loss, 0 / 0 where nobody is there."""
+    return 0.5 * state + 0.5 * jnp.where(report.active, report.loss, 0).sum() / report.active.sum()
+
+
+def test_a_state_must_not_become_nan_also_where_nobody_is_there():
+    """One empty round would end all later ones: every coefficient is NaN then, and the model stands still."""
+    start = lambda sizes, key: jnp.zeros(())  # noqa: E731
+    with pytest.raises(ValueError, match="must be one that keeps its state free of NaN with nobody there"):
+        ff.check_rule(rule(lambda s, r, k: (even(r), averaging(r, s)), start))
+    with pytest.raises(ValueError, match="must be one that keeps its state free of NaN with everybody"):
+        ff.check_rule(rule(lambda s, r, k: (even(r), s + jnp.nan), start))
+    kept = rule(lambda s, r, k: (even(r), jnp.where(r.active.any(), averaging(r, s), s)), start)
+    assert "keeps its promises" in ff.check_rule(kept)
+    unknown = rule(lambda s, r, k: (even(r), s), lambda sizes, key: jnp.full(sizes.shape, jnp.nan))
+    assert "keeps its promises" in ff.check_rule(unknown)  # a mark of the rule's own
+
+
+@pytest.mark.parametrize(
+    ("second", "promise"),
+    [
+        (lambda s, c, r, k, losses: (c * jnp.nan, s), "gives finite coefficients with everybody"),
+        (lambda s, c, r, k, losses: (c[:2], s), r"gives one coefficient a slot, \[5\], got \(2,\)"),
+        (lambda s, c, r, k, losses: (c * jnp.arange(5.0), s), "does not mind the order of the slots"),
+    ],
+)
+def test_a_second_look_is_part_of_the_rule(second, promise):
+    with pytest.raises(ValueError, match=f"rule must be one that {promise}"):
+        ff.check_rule(ff.Method(ff.fedavg("uniform"), revise=second))
+    halved = ff.Method(ff.fedavg("uniform"), revise=lambda s, c, r, k, losses: (c / 2, s))
+    assert "sum to 0.5" in ff.check_rule(halved)
+
+
+def test_coefficients_that_cancel_are_no_length_of_a_step():
+    def weigh(state, report, key):
+        mean = jnp.where(report.active, report.loss, 0).sum() / report.active.sum()
+        return jnp.where(report.active, report.loss - mean, 0), state
+
+    assert "; coefficients cancel: they sum to 0" in ff.check_rule(rule(weigh))
 
 
 def test_what_the_coefficients_sum_to_is_said_and_what_it_makes_of_the_step():

@@ -17,7 +17,7 @@ def huber():
 def swept(*settings):
     """A sweep of these settings, each from two seeds; points and seeds can be told apart by client 0's accuracy."""
     runs = [[ran(0.1 * i + 0.01 * seed, 0.4, 0.6) for seed in range(2)] for i in range(len(settings))]
-    return ff.Sweep([*settings], runs)
+    return ff.Sweep([*settings], runs, [5, 7])
 
 
 def test_a_run_is_a_row_with_its_settings_and_its_measures():
@@ -25,6 +25,7 @@ def test_a_run_is_a_row_with_its_settings_and_its_measures():
     frame = ff.run_table(found)
     assert frame.name.tolist() == ["alpha=0.5,batch=10"] * 2 + ["alpha=0.9,batch=10"] * 2
     assert frame.run.tolist() == [0, 1, 0, 1]
+    assert frame.seed.tolist() == [5, 7, 5, 7]
     assert frame.alpha.tolist() == [0.5, 0.5, 0.9, 0.9]
     assert frame.batch.tolist() == [10] * 4
     assert frame.accuracy.tolist() == pytest.approx([100 * (a + 1) / 3 for a in (0, 0.01, 0.1, 0.11)])  # per cent
@@ -54,6 +55,19 @@ def test_a_run_that_failed_has_no_measures_and_the_others_keep_theirs():
     assert frame.accuracy.isna().tolist() == frame.gini.isna().tolist() == [False, True]
 
 
+def test_functions_of_one_name_are_not_taken_for_one():
+    half, whole = ff.proximal(0.5), ff.proximal(1.0)
+    settings = [{"objective": of, "lr": lr} for of in (half, whole) for lr in (0.1, 0.2)]
+    frame = ff.run_table(swept(*settings))
+    assert frame.objective.tolist() == ["objective"] * 4 + ["objective #2"] * 4
+    assert frame.groupby(["objective", "lr"]).ngroups == 4
+
+
+def test_a_sweep_from_keys_has_no_seeds():
+    frame = ff.run_table(swept({"lr": 0.1})._replace(seeds=None))
+    assert [*frame.columns[:3]] == ["name", "run", "lr"]
+
+
 def test_a_function_is_its_name_and_a_setting_called_as_a_measure_says_that_it_is_a_setting(tmp_path):
     found = swept({"loss": huber, "flag": True}, {"loss": "hinge", "flag": False})
     frame = ff.run_table(found)
@@ -62,10 +76,22 @@ def test_a_function_is_its_name_and_a_setting_called_as_a_measure_says_that_it_i
     assert frame.loss.tolist() == [1.0] * 4  # the measure
     with open(ff.save(tmp_path / "out", found) / "summary.csv", newline="") as file:
         rows = [*csv.DictReader(file)]
-    assert [(row["loss"], row["flag"], row["loss_mean"]) for row in rows] == [
+    assert [(row["setting loss"], row["flag"], row["loss_mean"]) for row in rows] == [
         ("huber", "True", "1"),
         ("hinge", "False", "1"),
     ]
+
+
+def test_the_csv_has_the_means_of_the_printed_table_and_how_many_seeds_are_in_them(tmp_path):
+    good, lost = ran(0.9, 0.3, 0.6), ran(0.9, 0.4, 0.6, loss=(np.nan, np.nan, np.nan))
+    runs = {"all": [good, ran(0.9, 0.6, 0.6)], "one": [good], "some": [good, lost], "none": [lost, lost]}
+    with open(ff.save(tmp_path / "out", runs) / "summary.csv", newline="") as file:
+        rows = [*csv.DictReader(file)]
+    shown = [[row[key] for key in ("seeds", "seeds_failed", "accuracy_mean", "accuracy_std")] for row in rows]
+    assert shown[0] == ["2", "0", "65", f"{50**0.5:.6g}"]
+    assert shown[1:] == [["1", "0", "60", "nan"], ["2", "1", "60", "nan"], ["2", "2", "nan", "nan"]]
+    printed = ff.table(runs).splitlines()
+    assert any("some (1 of 2 seeds failed)" in line and " 60.0 " in line for line in printed)
 
 
 @pytest.mark.parametrize(

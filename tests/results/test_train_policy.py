@@ -174,13 +174,14 @@ def nearness(outputs, y):
     return (1 + outputs) / 2 + 0 * y
 
 
-def arms(rule, data):
+def arms(rule, data, selector=None):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ff.simulation(
             MODEL,
             data,
             aggregator=rule,
+            selector=selector,
             trainer=to_its_own,
             loss=ff.losses.squared_error,
             metric=nearness,
@@ -327,6 +328,10 @@ def other_by_data(rule, data):
         ({"build": lambda data: None}, r"build must take \(rule, data\), got \(data\)"),
         ({"build": without_rule}, "build must hand the rule that it is given to ff.simulation.*has it 0 times"),
         ({"every": 2}, "every"),
+        (
+            {"build": lambda rule, data: arms(rule, data, selector=ff.uniform(1))},
+            "build must select two or more clients a round: one alone has all the weight, got cohort 1",
+        ),
         ({"federation": 3}, "federation must be a FederatedData or a function of a seed, got int"),
     ],
 )
