@@ -11,6 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 import optax
 
+MANY = 40
+"""Choices that are no longer listed where one is near what was given."""
+
 T = TypeVar("T")
 HOME = os.path.join(os.path.dirname(__file__), "")
 
@@ -92,11 +95,13 @@ def check_truth(name: str, value: Any) -> None:
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
-    """Return ``value``, or raise ValueError naming the nearest of ``choices``."""
+    """Return ``value``, or raise ValueError naming the nearest of ``choices``, of many in the place of all."""
     known = list(choices)
     if value in known:
         return value
-    raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}{nearest(value, known)}")
+    near = nearest(value, known)
+    listed = f"{len(known)} names" if near and len(known) > MANY else ", ".join(known)
+    raise ValueError(f"{name} must be one of {listed}, got {value!r}{near}")
 
 
 def nearest(value: Any, choices: Iterable[str]) -> str:

@@ -134,6 +134,8 @@ def check_labels(loss: PerExample, tried: Tried, y: np.ndarray) -> None:
     if not knows_label(loss, tried):
         count = len(np.unique(y))
         advice = "give the model more classes"
+        if (classes, highest) == (1, 1):
+            advice += ", or, for one logit, loss=ff.losses.sigmoid_cross_entropy"
         if count <= highest:  # some number below the highest is nobody's label
             advice = f"renumber the {count} labels, np.unique(y, return_inverse=True)[1]"
             advice += (

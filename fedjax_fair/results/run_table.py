@@ -42,6 +42,10 @@ def run_table(
     >>> [*frame.columns[:5]], len(frame)
     (['name', 'run', 'seed', 'mu', 'accuracy'], 4)
     """
+    if hasattr(runs, "to_pandas"):
+        raise ValueError(
+            f"runs must be a sweep or histories by rule, got a {type(runs).__name__}: see its to_pandas()"
+        )
     swept = runs if isinstance(runs, Sweep) else None
     listed, split, _ = check_table(runs if swept is None else swept.runs, clients, split)
     pandas, frames = pandas_for("run_table"), []

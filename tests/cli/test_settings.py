@@ -99,7 +99,8 @@ def test_an_integer_does_for_a_number(tmp_path):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"roundz": 3}, "did you mean 'rounds'"),
+        ({"roundz": 3}, r"^setting in \S+ must be one of \d+ names, got 'roundz'; did you mean 'rounds'\?$"),
+        ({"xyzzy": 3}, r"^setting in \S+ must be one of .*lr, .*, got 'xyzzy'$"),
         ({"rounds": 3.5}, "rounds in .* must be a whole number, got 3.5"),
         ({"rounds": True}, "rounds in .* must be a whole number, got True"),
         ({"rounds": "many"}, "rounds in .* must be a whole number, got 'many'"),

@@ -57,6 +57,14 @@ CROSS_ENTROPIES = {
 }
 
 
+def test_one_logit_of_two_labels_is_told_its_loss():
+    with refused(
+        "labels must be below the model's 1 outputs, got label 1: give the model more classes, or, for one logit, "
+        "loss=ff.losses.sigmoid_cross_entropy"
+    ):
+        sim(regression(1))
+
+
 @pytest.mark.parametrize("name", CROSS_ENTROPIES)
 def test_row_2_a_label_without_an_output_is_refused_for_every_cross_entropy(name):
     loss = CROSS_ENTROPIES[name]

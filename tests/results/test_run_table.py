@@ -98,6 +98,7 @@ def test_the_csv_has_the_means_of_the_printed_table_and_how_many_seeds_are_in_th
     ("given", "sentence"),
     [
         ({}, "runs must map each rule to its History"),
+        (ran(0.9, 0.4, 0.6), r"runs must be a sweep or histories by rule, got a History: see its to_pandas\(\)"),
         ({"fedavg": 3}, "runs must map each rule to its History, or to one per seed, got 3"),
         ({"a": ran(0.9, 0.4, 0.6), "b": ran(0.9, 0.4, 0.6, split="train")}, "runs must be judged by one split"),
     ],
