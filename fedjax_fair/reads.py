@@ -67,7 +67,7 @@ def reads(
         sent = {"report": report, "coef": coef, "key": key}
         return (
             method.aggregator.weigh(start, heard, key),
-            () if method.revise is None else method.revise(start, coef, heard, key, toy_losses),
+            () if method.revise is None else method.revise(start, coef, heard, key, _losses),
             transform.update(params, transform.init(params), params, **sent),
             selector.observe(selector.init(sizes, key), report) if selector is not None else (),
         )
@@ -151,7 +151,7 @@ def selects_by_rule(selector: Selector, rule: Aggregator, n_clients: int) -> boo
     return any(flags[: len(jax.tree.leaves(start))])
 
 
-def toy_losses(update: Params, ids: Array) -> Array:
+def _losses(update: Params, ids: Array) -> Array:
     """Losses that depend on the whole update."""
     return jnp.zeros(ids.shape) + sum(leaf.sum() for leaf in jax.tree.leaves(update))
 

@@ -67,8 +67,8 @@ def ledger(
     """
     check_choice("cdf", cdf, CDFS)
     check_choice("variant", variant, get_args(Variant))
-    if not hasattr(losses, "shape") and not isinstance(losses, list | tuple):
-        raise ValueError(f"losses must be [T, N], such as history.received_loss, got {losses!r}")
+    if hasattr(losses, "_fields") or not (hasattr(losses, "shape") or isinstance(losses, list | tuple)):
+        raise ValueError(f"losses must be [T, N], such as history.received_loss, got a {type(losses).__name__}")
     losses = jnp.asarray(losses)
     if losses.ndim != 2 or 0 in losses.shape:
         raise ValueError(f"losses must be [T, N] with T and N above 0, got shape {losses.shape}")

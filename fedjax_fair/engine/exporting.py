@@ -100,9 +100,11 @@ def _leaves(params: Any) -> dict[str, np.ndarray]:
     if isinstance(params, Simulation):
         raise ValueError("export takes a state or a model's parameters, got a simulation: pass what ff.run left")
     found = by_path(params, "export")
-    inner = {name.rpartition("/")[0] for name in found}
-    if longer := sorted(name for name in found if any(of == name or of.startswith(f"{name}/") for of in inner)):
-        raise ValueError(f"export needs parameters that are no folder of others, got {longer[0]!r}")
+    for name in found:
+        if further := [path for path in found if path.startswith(f"{name}/")]:
+            raise ValueError(
+                f"export needs parameters that are no folder of others, got {name!r} and {further[0]!r}"
+            )
     for name, leaf in found.items():
         if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
             raise ValueError(f"export takes a state or a tree of arrays, got a {type(leaf).__name__} at {name!r}")

@@ -91,7 +91,7 @@ def fitting(params: Any, shapes: Params, name: str = "params") -> Params:
         holds parameters and is none.
     """
     _check_kind(params, shapes, name)
-    wanted, given = by_path(shapes, name), by_path(params, name)
+    wanted, given = by_path(shapes, "model"), by_path(params, name)
     if wanted.keys() != given.keys():
         raise ValueError(
             f"{name} must have the model's parameters, {_few(wanted)}, got {_few(given) or 'none'}: "

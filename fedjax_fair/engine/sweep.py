@@ -43,7 +43,7 @@ class Sweep(NamedTuple):
     histories: list[list[History]]
     """[P][seeds]."""
     seeds: list[int] | None = None
-    """Of the runs of every point; None where they were given as keys."""
+    """Of the runs of every point; None unless all were given as whole numbers."""
 
     @property
     def runs(self) -> dict[str, list[History]]:
@@ -208,9 +208,12 @@ def _keys(seeds: int | Sequence[Any]) -> Any:
     if not len(seeds):
         raise ValueError("seeds must be a number or a list of seeds or keys, got an empty list")
     keys = stacked([as_key(seed) for seed in seeds])
-    bits = [*map(tuple, np.asarray(jax.random.key_data(keys)).tolist())]
-    if doubles := [seed for seed, mine in zip(seeds, bits) if bits.count(mine) > 1]:
-        raise ValueError(f"seeds must be different, or runs count twice, got {doubles[0]!r} twice")
+    places: dict[tuple[int, ...], int] = {}
+    for i, bits in enumerate(map(tuple, np.asarray(jax.random.key_data(keys)).tolist())):
+        if (first := places.setdefault(bits, i)) != i:
+            raise ValueError(
+                f"seeds must be different, or runs count twice, got the same at places {first} and {i}"
+            )
     return keys
 
 

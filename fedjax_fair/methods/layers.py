@@ -40,14 +40,11 @@ def chosen(personal: Personal, params: Params, name: str = "personal") -> list[b
     """Which leaves of a model stay at the client; the argument is called by ``name``.
 
     Raises:
-      ValueError: a pattern that no path matches, or a function that is true of none.
+      ValueError: a pattern that no path matches.
     """
     paths = paths_of(params)
     if callable(personal):
-        flags = [bool(personal(path)) for path in paths]
-        if not any(flags):
-            raise ValueError(f"{name} must match a parameter of {', '.join(paths)}, got a function false of all")
-        return flags
+        return [bool(personal(path)) for path in paths]
     if personal == "last":
         last = _layer(max(paths, key=_natural))
         flags = [_layer(path) == last for path in paths]

@@ -45,13 +45,14 @@ def refuse(collections: str) -> ValueError:
 
 def from_linen(module: nn.Module) -> Model:
     """A linen module as a model; ValueError for collections beside the parameters, or a switch of another name."""
-    if module.scope is not None:
+    layers = module.layers if isinstance(module, nn.Sequential) else ()
+    if any(getattr(of, "scope", None) is not None for of in (module, *layers)):
         raise ValueError(
             "model must be an unbound module, got one that is bound to variables: pass module.unbind()[0], and "
             'params=variables["params"] to begin with them'
         )
     arguments = check_switches(type(module))
-    for layer in module.layers if isinstance(module, nn.Sequential) else ():
+    for layer in layers:
         check_layer(layer)
 
     def mode(training: bool) -> dict[str, bool]:

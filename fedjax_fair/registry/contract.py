@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_fair.checks import check_count
-from fedjax_fair.reads import check_functions, explained, reads, toy_losses, types_of
+from fedjax_fair.reads import check_functions, explained, reads, types_of
 from fedjax_fair.registry.plugins import said
 from fedjax_fair.types import Aggregator, Method, Report, as_method
 
@@ -52,12 +52,10 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     reports = [_report(seed, n_clients, cohort) for seed in range(3)]
     absent = reports[0]._replace(active=reports[0].active.at[1].set(False))
 
-    answer = _ran("runs as weigh(state, report, key)", lambda: weigh(start, reports[0], key))
-    pair = isinstance(answer, tuple) and len(answer) == 2
-    _require(pair, f"returns a pair, coefficients and state, got {type(answer).__name__}")
-    coef, after = answer
-    _require(np.shape(coef) == (cohort,), f"gives one coefficient a slot, [{cohort}], got {np.shape(coef)}")
-    _same_form(start, after)
+    _answers("runs as weigh(state, report, key)", lambda: mine.weigh(start, reports[0], key), start, cohort)
+    if weigh is not mine.weigh:
+        second = "runs as revise(state, coef, report, key, losses)"
+        _answers(second, lambda: weigh(start, reports[0], key), start, cohort)
     content = reports[0]._replace(loss=jnp.zeros(cohort), train_loss=jnp.zeros(cohort))
     badly = reports[0]._replace(
         **{name: getattr(reports[0], name).at[0].set(LARGE) for name in ("loss", "train_loss")}
@@ -163,16 +161,45 @@ def _filled(report: Report, names: tuple[str, ...]) -> Report:
 
 
 def _with_second_look(method: Method) -> Callable[[Any, Report, Any], tuple[Any, Any]]:
-    """``weigh``, and ``revise`` on what it gives, where the method has one."""
+    """``weigh``, and ``revise`` on what it gives, where the method has one; as the engine asks them.
+
+    Between the two, who is absent or has a coefficient that is not finite leaves the round.
+    """
     weigh, revise = method.aggregator.weigh, method.revise
     if revise is None:
         return weigh
 
     def both(state: Any, report: Report, key: Any) -> tuple[Any, Any]:
         coef, after = weigh(state, report, key)
-        return revise(after, coef, report, key, toy_losses)
+        there = report.active & jnp.isfinite(coef)
+        return revise(after, jnp.where(there, coef, 0), _silent(report, there), key, _losses_after)
 
     return both
+
+
+def _losses_after(update: Any, ids: jax.Array) -> jax.Array:
+    """Losses after a step: positive, and another one for each client."""
+    return 0.5 + ids / 10 + sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(update))
+
+
+def _silent(report: Report, there: jax.Array) -> Report:
+    """The report with the signals of who is not ``there`` in zeros."""
+
+    def zeroed(leaf: Any) -> Any:
+        return jnp.where(there.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0)
+
+    signals = {name: jax.tree.map(zeroed, getattr(report, name)) for name in FILLED if name not in ("n", "gram")}
+    return report._replace(active=there, gram=zeroed(zeroed(report.gram).T), **signals)
+
+
+def _answers(promise: str, call: Callable[[], Any], start: Any, cohort: int) -> None:
+    """The call gives a pair of S coefficients and a state of the form of ``start``."""
+    answer = _ran(promise, call)
+    pair = isinstance(answer, tuple) and len(answer) == 2
+    _require(pair, f"returns a pair, coefficients and state, got {type(answer).__name__}")
+    shape = np.shape(answer[0])
+    _require(shape == (cohort,), f"gives one coefficient a slot, [{cohort}], got {shape}")
+    _same_form(start, answer[1])
 
 
 def _keeps_numbers(before: Any, after: Any) -> bool:

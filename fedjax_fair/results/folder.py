@@ -23,7 +23,7 @@ from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.differences import PAIRED
 from fedjax_fair.results.report_figures import ends
 from fedjax_fair.results.run_table import setting_columns
-from fedjax_fair.results.table import Runs, summarize, who
+from fedjax_fair.results.table import COUNTS, Runs, summarize, who
 
 FIGURES = ("paired.png", "lorenz.png", "histogram.png", "over_rounds.png", "frontier.png")
 DERIVED = ("comparison.txt", "comparison.tex", *FIGURES)
@@ -122,9 +122,10 @@ def _write(
     for name in DERIVED:
         (folder / name).unlink(missing_ok=True)
     summaries = {rule: summarize(histories, clients) for rule, histories in runs.items()}
+    lost = {rule: np.array([outcome(h, None, who(clients)).lost for h in of]) for rule, of in runs.items()}
     rules = {
         rule: {
-            key: {"mean": _mean(values), "std": _std(values), "per_seed": values.tolist()}
+            key: dict(zip(("mean", "std"), _over_seeds(key, values, lost[rule]))) | {"per_seed": values.tolist()}
             for key, values in measures.items()
         }
         for rule, measures in summaries.items()
@@ -143,9 +144,8 @@ def _write(
     settings = setting_columns(points or [{} for _ in runs], {*keys, *headings})
     rows: list[list[Any]] = [["rule", *settings, "seeds", "seeds_failed", *headings]]
     for i, (rule, measures) in enumerate(summaries.items()):
-        lost = sum(outcome(history, None, who(clients)).lost for history in runs[rule])
-        figures = [f"{of(measures[key]):.6g}" for key in keys for of in (_mean, _std)]
-        rows.append([rule, *(of[i] for of in settings.values()), len(runs[rule]), lost, *figures])
+        figures = [f"{value:.6g}" for key in keys for value in _over_seeds(key, measures[key], lost[rule])]
+        rows.append([rule, *(of[i] for of in settings.values()), len(lost[rule]), lost[rule].sum(), *figures])
     write_atomically(folder / "summary.csv", _csv(rows))
 
     arrays = {} if clients is None else {"honest": clients}
@@ -183,15 +183,12 @@ def _of_all(found: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return {key: of for key, of in first.items() if all(key in other and other[key] == of for other in others)}
 
 
-def _mean(values: np.ndarray) -> float:
-    """Of the seeds that have a value, as in the printed table."""
-    return float(known.mean()) if (known := values[np.isfinite(values)]).size else np.nan
-
-
-def _std(values: np.ndarray) -> float:
-    """Of the seeds that have a value; NaN where fewer than two have one."""
-    known = values[np.isfinite(values)]
-    return float(known.std(ddof=1)) if known.size > 1 else np.nan
+def _over_seeds(key: str, values: np.ndarray, lost: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation of a measure over the seeds that are not ``lost``, of a cost over all of them."""
+    of = values if key in COUNTS else values[~lost]
+    if not np.isfinite(of).all():
+        return np.nan, np.nan
+    return float(of.mean()) if of.size else np.nan, float(of.std(ddof=1)) if of.size > 1 else np.nan
 
 
 def _csv(rows: list[list[Any]]) -> str:

@@ -70,8 +70,8 @@ def setting_columns(points: Sequence[Point], measures: set[str]) -> dict[str, li
     for name in points[0]:
         values = [point[name] for point in points]
         different = [value for i, value in enumerate(values) if value not in values[:i]]
-        if not all(isinstance(value, bool | int | float | str) for value in values):
-            words = numbered([word(value) for value in different])
-            values = [words[different.index(value)] for value in values]
+        made = [value for value in different if not isinstance(value, bool | int | float | str | None)]
+        words = numbered([word(value) for value in made])
+        values = [words[made.index(value)] if value in made else value for value in values]
         columns[f"setting {name}" if name in taken else name] = values
     return columns

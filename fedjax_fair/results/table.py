@@ -30,6 +30,7 @@ COLUMNS = {
 }
 """Keys of :func:`summarize` and their headings."""
 
+COUNTS = ("left_out", "downloads", "evaluations", "failed")  # say nothing of how clients are served
 COST = {"downloads": "sent", "evaluations": "asked"}
 """What selection costs a round; shown where clients are asked for a loss."""
 
@@ -61,10 +62,9 @@ def summarize(
     ``clients``, bool[N], are the ones to judge by, such as the honest; all by default. ``split`` is the histories'
     first by default.
     """
-    name = split or next(iter(histories[0].scores))
-    who = slice(None) if clients is None else np.asarray(clients)
-    ended = [outcome(history, name, who) for history in histories]
-    lasts = [[np.asarray(part)[-1, who] for part in history.scores[name][:2]] for history in histories]
+    name, mine = split or next(iter(histories[0].scores)), who(clients)
+    ended = [outcome(history, name, mine) for history in histories]
+    lasts = [[np.asarray(part)[-1, mine] for part in history.scores[name][:2]] for history in histories]
     rows: dict[str, list[float]] = {}
     for together in _of_one_size([o.counts for o in ended]):  # mostly all: a summary is compiled for each form
         accuracy, loss = (np.stack([lasts[i][part] for i in together]) for part in (0, 1))
@@ -81,7 +81,7 @@ def summarize(
         "failed": [o.failed for o in ended],
     }
     if histories[0].groups is not None:
-        served = [of_groups(last[0], history, o, who) for last, history, o in zip(lasts, histories, ended)]
+        served = [of_groups(last[0], history, o, mine) for last, history, o in zip(lasts, histories, ended)]
         rows |= {key: [one[i] for one in served] for i, key in enumerate(GROUPS)}
     return {key: np.array(values, float) for key, values in (rows | counts).items()}
 

@@ -116,8 +116,9 @@ def test_only_online_rules_have_an_account():
             ff.ledger(rule, np.ones((3, 2)))
     with pytest.raises(ValueError, match="variant must be one of paper, repo, got 'Paper'"):
         ff.ledger(ff.aaggff_d(), np.ones((3, 2)), variant="Paper")
-    for nothing in (None, "x"):
-        with pytest.raises(ValueError, match=r"losses must be \[T, N\], such as history.received_loss, got"):
+    for nothing in (None, "x", ff.History(*[None] * 8)):
+        kind = type(nothing).__name__
+        with pytest.raises(ValueError, match=rf"losses must be \[T, N\], such as .*\.received_loss, got a {kind}$"):
             ff.ledger(ff.aaggff_d(), nothing)
     for shape in ((3,), (0, 3)):
         with pytest.raises(ValueError, match=r"losses must be \[T, N\] with T and N above 0, got shape"):

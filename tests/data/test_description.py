@@ -36,6 +36,13 @@ def test_describe_shows_the_targets_of_a_regression_by_their_mean_and_spread(cap
     assert rows == [["0", "2", "1", "2"], ["1", "1000", "0.4714", "3"], ["2", "nan", "nan", "0"]]
 
 
+def test_a_column_of_targets_is_a_vector_and_medians_of_counts_stand_in_full(capsys):
+    partition.describe([np.array([0]), np.array([1])], np.array([[1.0], [3.0]]))
+    assert "target mean" in capsys.readouterr().out
+    partition.describe([np.zeros(k, int) for k in [12_345] * 21 + [12_346] * 21], np.zeros(1, int))
+    assert "12345.5" in capsys.readouterr().out
+
+
 def test_describe_of_several_targets_has_no_column_of_them(capsys):
     counts = partition.describe([np.array([0, 1]), np.array([2])], np.zeros((3, 4)))
     assert counts.tolist() == [[2], [1]]

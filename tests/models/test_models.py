@@ -363,6 +363,8 @@ def test_a_module_that_is_bound_to_weights_is_refused():
     module = nn.Dense(3)
     with pytest.raises(ValueError, match=r"^model must be an unbound module, .* pass module\.unbind\(\)\[0\]"):
         as_model(module.bind(module.init(KEY, ONES)))
+    with pytest.raises(ValueError, match=r"^model must be an unbound module"):
+        as_model(nn.Sequential([module.bind(module.init(KEY, ONES)), nn.relu]))
 
 
 NONSENSE = {"number": 3, "name": "mlp", "none": None, "half": (lambda key, x: 0, "apply"), "triple": (jnp.sin,) * 3}

@@ -15,6 +15,25 @@ def test_stock_rules_keep_their_promises(name):
     assert ("nonnegative and sum to 1" in said) == (name not in ("qfedavg", "fedfv"))
 
 
+def careful(state, coef, report, key, losses):
+    """Half the step, unless the clients' losses fall: nonsense for who is absent, or for losses below 0."""
+    step = jax.tree.map(lambda u: jnp.tensordot(coef, u, 1), report.updates)
+    after = jnp.log(losses(step, report.ids))
+    return jnp.where(report.active & (after < jnp.log(report.loss + 1)), coef, coef / 2), state
+
+
+SECOND = {
+    "fedmdfg": ff.fedmdfg(line_search=3),
+    "drfa": ff.drfa(),
+    "own": ff.Method(ff.fedmaba(), revise=careful),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_second_looks_keep_their_promises(name):
+    assert ff.check_rule(SECOND[name]).startswith("keeps its promises; reads ")
+
+
 def rule(weigh, init=lambda sizes, key: ()):
     return ff.Aggregator(init, weigh)
 
@@ -108,6 +127,11 @@ def test_a_state_must_not_become_nan_also_where_nobody_is_there():
 def test_a_second_look_is_part_of_the_rule(second, promise):
     with pytest.raises(ValueError, match=f"rule must be one that {promise}"):
         ff.check_rule(ff.Method(ff.fedavg("uniform"), revise=second))
+    with pytest.raises(ValueError, match=r"runs as revise\(state, coef, report, key, losses\), got TypeError"):
+        ff.check_rule(ff.Method(ff.fedavg("uniform"), revise=lambda s, c, r, k: (c, s)))
+    short = ff.Aggregator(lambda sizes, key: (), lambda s, r, k: (even(r)[:2], s))
+    with pytest.raises(ValueError, match="gives one coefficient a slot"):
+        ff.check_rule(ff.Method(short, revise=lambda s, c, r, k, losses: (even(r), s)))
     halved = ff.Method(ff.fedavg("uniform"), revise=lambda s, c, r, k, losses: (c / 2, s))
     assert "sum to 0.5" in ff.check_rule(halved)
 

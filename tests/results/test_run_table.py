@@ -55,6 +55,18 @@ def test_a_run_that_failed_has_no_measures_and_the_others_keep_theirs():
     assert frame.accuracy.isna().tolist() == frame.gini.isna().tolist() == [False, True]
 
 
+def test_an_infinite_loss_of_a_seed_that_counts_is_not_left_out(tmp_path):
+    runs = {"fedavg": [ran(0.9, 0.3, 0.6), ran(0.9, 0.3, 0.6, loss=(np.inf, 1, 1))]}
+    with open(ff.save(tmp_path / "out", runs) / "summary.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["seeds_failed"], row["accuracy_mean"], row["loss_mean"]) == ("0", "60", "nan")
+
+
+def test_numbers_beside_a_function_stay_numbers():
+    frame = ff.run_table(swept({"schedule": None}, {"schedule": 0.5}, {"schedule": huber}))
+    assert frame.schedule.tolist()[2:] == [0.5, 0.5, "huber", "huber"]
+
+
 def test_functions_of_one_name_are_not_taken_for_one():
     half, whole = ff.proximal(0.5), ff.proximal(1.0)
     settings = [{"objective": of, "lr": lr} for of in (half, whole) for lr in (0.1, 0.2)]
@@ -90,6 +102,7 @@ def test_the_csv_has_the_means_of_the_printed_table_and_how_many_seeds_are_in_th
     shown = [[row[key] for key in ("seeds", "seeds_failed", "accuracy_mean", "accuracy_std")] for row in rows]
     assert shown[0] == ["2", "0", "65", f"{50**0.5:.6g}"]
     assert shown[1:] == [["1", "0", "60", "nan"], ["2", "1", "60", "nan"], ["2", "2", "nan", "nan"]]
+    assert [row["failed_mean"] for row in rows] == ["0", "0", "1.5", "3"]  # of all seeds
     printed = ff.table(runs).splitlines()
     assert any("some (1 of 2 seeds failed)" in line and " 60.0 " in line for line in printed)
 

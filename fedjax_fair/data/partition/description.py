@@ -43,6 +43,7 @@ def describe(data: Any, labels: Any = None) -> np.ndarray:
         y = np.asarray(labels)
         sizes = {"examples": np.array([len(mine) for mine in clients])}
         owner, rows = np.repeat(np.arange(len(clients)), sizes["examples"]), np.concatenate(clients)
+    y = y.reshape(len(y)) if y.size == len(y) else y  # a regression's may be [E, 1]
     n_clients = len(next(iter(sizes.values())))
     names = getattr(federation, "names", None)
     who = getattr(names, "clients", None)
@@ -83,9 +84,9 @@ def _classes(counts: np.ndarray, sizes: list[str], labels: Any) -> dict[str, np.
     return columns
 
 
-def _cell(value: Any) -> str:
-    """A count in full, another number in four digits."""
-    return f"{value:.0f}" if value == np.rint(value) else f"{value:.4g}"
+def _cell(value: Any, column: np.ndarray) -> str:
+    """A count, or the median of counts, in full; a number of any other column in four digits."""
+    return f"{value:.4g}" if column.dtype.kind == "f" else f"{value:.12g}"
 
 
 def _print(title: str, columns: dict[str, np.ndarray], clients: Any) -> None:
@@ -96,9 +97,9 @@ def _print(title: str, columns: dict[str, np.ndarray], clients: Any) -> None:
     if n_clients <= MAX_CLIENTS:
         for k in range(n_clients):
             name = escape(str(k) if clients is None else clients[k])
-            table.add_row(name, *(_cell(column[k]) for column in columns.values()))
+            table.add_row(name, *(_cell(column[k], column) for column in columns.values()))
     else:
         for name, statistic in SUMMARY.items():
-            table.add_row(name, *(_cell(statistic(column)) for column in columns.values()))
+            table.add_row(name, *(_cell(statistic(column), column) for column in columns.values()))
     wide = Console(width=1000).measure(table).maximum  # a narrow terminal wraps: figures are never cut short
     Console(width=max(Console().width, wide)).print(table)
