@@ -14,7 +14,7 @@ from jax import Array
 
 from fedjax_fair.engine.components import Components
 from fedjax_fair.engine.round import play_round
-from fedjax_fair.methods.layers import Personal, check_personal, chosen, paths_of, taken
+from fedjax_fair.methods.layers import Personal, check_personal, chosen, taken
 from fedjax_fair.models import Model
 from fedjax_fair.types import Info, Key, Params, SimState
 
@@ -69,8 +69,7 @@ def freezing(freeze: Freeze | None, shapes: Params) -> Freezing:
     """What ``freeze`` asks for, of a model by its shapes.
 
     Raises:
-      ValueError: neither patterns nor a predicate, a pattern or function that matches nothing, or nothing left
-        to train.
+      ValueError: neither patterns nor a predicate, a pattern that matches nothing, or nothing left to train.
     """
     flags = _flags(freeze, shapes)
     if all(flags):
@@ -89,12 +88,7 @@ def _flags(freeze: Any, shapes: Params) -> list[bool]:
     if freeze is None:
         return [False] * len(jax.tree.leaves(shapes))
     check_personal(freeze, "freeze")
-    flags = chosen(freeze, shapes, "freeze")
-    if not any(flags):
-        raise ValueError(
-            f"freeze must match a parameter of {', '.join(paths_of(shapes))}, got a function false of all"
-        )
-    return flags
+    return chosen(freeze, shapes, "freeze")
 
 
 def step_of(

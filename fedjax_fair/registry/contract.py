@@ -56,19 +56,7 @@ def check_rule(rule: Aggregator | Method, n_clients: int = 8, cohort: int = 5) -
     if weigh is not mine.weigh:
         second = "runs as revise(state, coef, report, key, losses)"
         _answers(second, lambda: weigh(start, reports[0], key), start, cohort)
-    content = reports[0]._replace(loss=jnp.zeros(cohort), train_loss=jnp.zeros(cohort))
-    badly = reports[0]._replace(
-        **{name: getattr(reports[0], name).at[0].set(LARGE) for name in ("loss", "train_loss")}
-    )
-    cases = {
-        "everybody": reports[0],
-        "an absent client": absent,
-        "losses of zero": content,
-        f"a loss of {LARGE}": badly,
-        "one client alone": reports[0]._replace(active=jnp.arange(cohort) == 1),
-        NOBODY: reports[0]._replace(active=jnp.zeros(cohort, bool)),
-    }
-    for name, report in cases.items():
+    for name, report in _cases(reports[0], absent).items():
         given, left = weigh(start, report, key)
         _require(_keeps_numbers(start, left), f"keeps its state free of NaN with {name}")
         if name == NOBODY:  # the round makes no step, whatever the coefficients
@@ -158,6 +146,20 @@ def _filled(report: Report, names: tuple[str, ...]) -> Report:
 
     filled = {name: jax.tree.map(functools.partial(fill, name), getattr(report, name)) for name in names}
     return report._replace(**filled)
+
+
+def _cases(report: Report, absent: Report) -> dict[str, Report]:
+    """What a rule may hear, by name."""
+    cohort = len(report.ids)
+    losses = ("loss", "train_loss")
+    return {
+        "everybody": report,
+        "an absent client": absent,
+        "losses of zero": report._replace(**{name: jnp.zeros(cohort) for name in losses}),
+        f"a loss of {LARGE}": report._replace(**{name: getattr(report, name).at[0].set(LARGE) for name in losses}),
+        "one client alone": report._replace(active=jnp.arange(cohort) == 1),
+        NOBODY: report._replace(active=jnp.zeros(cohort, bool)),
+    }
 
 
 def _with_second_look(method: Method) -> Callable[[Any, Report, Any], tuple[Any, Any]]:

@@ -43,7 +43,7 @@ def describe(data: Any, labels: Any = None) -> np.ndarray:
         y = np.asarray(labels)
         sizes = {"examples": np.array([len(mine) for mine in clients])}
         owner, rows = np.repeat(np.arange(len(clients)), sizes["examples"]), np.concatenate(clients)
-    y = y.reshape(len(y)) if y.size == len(y) else y  # a regression's may be [E, 1]
+    y = y.reshape(len(y)) if y.dtype.kind == "f" and y.size == len(y) else y  # a regression's may be [E, 1]
     n_clients = len(next(iter(sizes.values())))
     names = getattr(federation, "names", None)
     who = getattr(names, "clients", None)
