@@ -230,6 +230,7 @@ def test_labels_are_the_same_in_every_process():
     """Of a rule, a tuple of functions, the text says where in memory they lie."""
     assert label({"rule": ff.fedmaba(alpha=0.3)}) == label({"rule": ff.fedmaba(alpha=0.3)})
     assert " at 0x" not in label({"rule": ff.fedmaba()})
+    assert label({"lr": 0.1 + 0.2, "rule": functools.partial(ff.term, t=2.0)}) == "lr=0.3,rule=term(t=2)"
 
 
 ENGINE = sys.modules[ff.sweep.__module__]
