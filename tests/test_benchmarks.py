@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import fedjax_fair as ff
 from benchmarks.papers import when_clients_lie
 from benchmarks.papers.qffl_open_question import LR, own_steps
-from benchmarks.speed import ours, prepared, workloads
+from benchmarks.speed import gpu, ours, prepared, workloads
 from benchmarks.speed.flax_networks import network
 from fedjax_fair.local.transposed import programs
 
@@ -130,6 +130,20 @@ def test_shakespeare_says_what_it_needs(tmp_path):
     ):
         with pytest.raises(ValueError, match=said):
             prepared.prepare(work, source)
+
+
+def test_the_gpus_script_writes_what_it_measured_and_says_what_it_could_not(tmp_path, monkeypatch, capsys):
+    """On a CPU, without the parts that take minutes there."""
+    for part in ("published_run", "full_cohort"):
+        monkeypatch.setattr(gpu, part, lambda *_: [])
+    users, options = ("skewed-fedmaba", "gru-shakespeare"), {"platform": "cpu", "quick": True, "out": tmp_path}
+    assert gpu.main(gpu.Options(precisions=("highest",), users=users, loops=(), **options)) == 0
+    found = json.loads((tmp_path / "gpu.json").read_text())["results"]
+    assert [line["what"] for line in found] == ["lr-synthetic, 1 seeds", "lr-synthetic, 2 seeds", "skewed-fedmaba"]
+    for line in found:
+        assert line["flops"] == pytest.approx(line["of_peak"] * line["peak_flops"])
+        assert line["flops"] > 0
+    assert "gru-shakespeare was not run: gru-shakespeare needs --data" in capsys.readouterr().out
 
 
 def test_labels_of_a_text_are_the_letters_that_follow(tmp_path):
