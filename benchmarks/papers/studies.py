@@ -48,6 +48,18 @@ STUDIES = {
     "pgffl-table1-cifar100": Study(
         "pgffl.table1_cifar100", "PG-FFL, Table I, CIFAR-100", "3 h (FedAvg, one seed; all on a GPU)", "cifar100"
     ),
+    "pgffl-table1-cifar10-fedprox": Study(
+        "pgffl.table1_cifar10_fedprox",
+        "PG-FFL, Table I, CIFAR-10: FedProx",
+        "3 to 7 h (20 rounds, one seed)",
+        "cifar10",
+    ),
+    "pgffl-table1-cifar100-fedprox": Study(
+        "pgffl.table1_cifar100_fedprox",
+        "PG-FFL, Table I, CIFAR-100: FedProx",
+        "3 to 7 h (20 rounds, one seed)",
+        "cifar100",
+    ),
     "pgffl-fig1": Study("pgffl.fig1", "PG-FFL, Figure 1: Lorenz curves", "5 min", "fashion_mnist"),
     "pgffl-fig3": Study("pgffl.fig3", "PG-FFL, Figure 3: its partitions", "1 min", "fashion_mnist", alone=True),
     "pgffl-fig4": Study("pgffl.fig4", "PG-FFL, Figure 4: Gini over rounds", "10 min", "fashion_mnist"),
