@@ -199,7 +199,7 @@ def readings() -> Any:
             ax.set_title(name, fontsize=8)
             accuracy[name] = np.mean([np.sort(one.accuracy[-1]) for one in histories], axis=0)
         ff.plot.sorted_accuracy(accuracy, grid[1, 1])
-        grid[1, 1].legend(fontsize=6)
+        grid[1, 1].legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1))
     return figure
 
 

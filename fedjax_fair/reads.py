@@ -56,7 +56,7 @@ def reads(
     (('loss',), ('n',), ('gram',))
     """
     method, slots = as_method(rule), n_clients if cohort is None else cohort
-    params = jax.ShapeDtypeStruct((2,), jnp.float32) if params is None else params
+    params = jax.ShapeDtypeStruct((2,), jnp.result_type(float)) if params is None else params
     check_functions(method.aggregator)
 
     def results(report: Report, params: Params) -> Any:

@@ -137,10 +137,12 @@ def table(rows: Sequence[Row], found: Found, columns: Mapping[str, Column], seed
             cells.append(cell + (f" [{row.printed[name]:.{digits}f}]" if name in row.printed else ""))
         lacking = f" ({len(found[row.name])} of {seeds} seeds)" * (len(found[row.name]) < seeds)
         lines.append(f"| {row.name}{lacking} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n" + NOTE * any(row.printed for row in rows)
+    note = NOTE if any(len(told) > 1 for told in found.values()) else NOTE_OF_ONE
+    return "\n".join(lines) + "\n" + note * any(row.printed for row in rows)
 
 
 NOTE = "\nMean ± standard deviation over the seeds; in brackets what the paper prints.\n"
+NOTE_OF_ONE = "\nOne seed; in brackets what the paper prints.\n"
 
 
 def spread(values: Sequence[float], digits: int) -> str:

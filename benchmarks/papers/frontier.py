@@ -1,4 +1,4 @@
-"""The fairness-accuracy frontier: fifteen rules on Fashion-MNIST, 100 clients of two labels, 10 a round.
+"""The fairness-accuracy frontier: eighteen rules on Fashion-MNIST, 100 clients of two labels, 10 a round.
 
 Logistic regression, one local epoch in batches of 50 at rate .1, 500 rounds; the statistic is the mean over the
 last ten evaluations, the cross a 95 % confidence interval over seeds (Student's t). Rules have their default

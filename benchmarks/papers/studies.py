@@ -86,7 +86,7 @@ STUDIES = {
     ),
     "tuned-frontier": Study("tuned_frontier.run", "eight rules, tuned and paired", "15 min", "fashion_mnist"),
     "tuned-shelf": Study("tuned_frontier.shelf", "ten later rules, tuned and paired", "1 h", "fashion_mnist"),
-    "frontier": Study("frontier.run", "fairness against accuracy, fifteen rules", "15 min", "fashion_mnist"),
+    "frontier": Study("frontier.run", "fairness against accuracy, eighteen rules", "15 min", "fashion_mnist"),
     "personalised": Study("personalised.run", "personal models, fair rules, and both", "20 min", "fashion_mnist"),
     "shakespeare": Study("shakespeare.run", "roles of Shakespeare, next characters", "20 min", "shakespeare"),
 }

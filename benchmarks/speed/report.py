@@ -2,6 +2,7 @@
 
 import math
 import statistics
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -127,11 +128,12 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def plot(results: dict[str, Any], path: Path) -> None:
-    """One panel per workload: a bar per opponent on a logarithmic scale, whiskers from lowest to highest."""
+    """One panel per workload: a dot per opponent on a logarithmic scale, whiskers from lowest to highest."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import LogLocator
 
     names = [w for w in WORKLOADS if any(seconds(runs_of(results, w, o)) for o in OPPONENTS)]
     if not names:
@@ -139,7 +141,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
     columns = min(2, len(names))
     lines = -(-len(names) // columns)
     figure, axes = plt.subplots(
-        lines, columns, figsize=(6 * columns, 2.7 * lines), squeeze=False, layout="constrained"
+        lines, columns, figsize=(6 * columns, 2.8 * lines), squeeze=False, layout="constrained"
     )
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
@@ -149,23 +151,25 @@ def plot(results: dict[str, Any], path: Path) -> None:
             times = seconds(runs_of(results, name, opponent))
             middle = floor_of(results, name) if opponent == "floor" else statistics.median(times)
             spread = None if opponent == "floor" else [[middle - min(times)], [max(times) - middle]]
-            axis.barh(place, middle, xerr=spread, color=COLOURS[opponent], ecolor="#333333", capsize=3, height=0.7)
+            axis.errorbar(middle, place, xerr=spread, color=COLOURS[opponent], fmt="o", markersize=7, capsize=3)
             right = middle if spread is None else max(times)
-            axis.text(right * 1.12, place, duration(middle), va="center", fontsize=9)
+            beside = {"xytext": (8, 0), "textcoords": "offset points"}
+            axis.annotate(duration(middle), (right, place), **beside, va="center", fontsize=9)
         axis.set_yticks(range(len(shown)), [OPPONENTS[o].title for o in shown])
-        axis.invert_yaxis()
+        axis.set_ylim(len(shown) - 0.5, -0.5)
         every = [t for o in shown for t in seconds(runs_of(results, name, o))]
         low = min([*every, floor_of(results, name) or math.inf])
         axis.set_xscale("log")
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(every) < 40 * low else (1,)))
         axis.xaxis.set_major_formatter(lambda value, _: f"{value:g} s" if value >= 1 else f"{value * 1e3:g} ms")
         axis.xaxis.set_minor_formatter("")
         axis.set_xlim(low / 2, max(every) * 4)
-        axis.set_title(f"{name}\n{WORKLOADS[name].title}", fontsize=10, loc="left")
+        what = textwrap.fill(WORKLOADS[name].title, 60)
+        axis.set_title(f"{name}\n{what}", fontsize=10, loc="left")
         axis.grid(axis="x", alpha=0.3)
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
-    for axis in axes[-1]:
-        axis.set_xlabel("time per round (less is better, logarithmic)")
+    figure.supxlabel("time per round (less is better, logarithmic)", fontsize=10)
     figure.suptitle(f"{results['machine']['cpu']}, {results['threads']} cores", fontsize=10)
     figure.savefig(path, dpi=150)
     plt.close(figure)

@@ -7,7 +7,16 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from fedjax_fair.aggregators.policy import SKETCH, STATES, WEIGHTS, Network, Policy, features, mean_action
+from fedjax_fair.aggregators.policy import (
+    SKETCH,
+    STATES,
+    WEIGHTS,
+    Network,
+    Policy,
+    check_policy,
+    features,
+    mean_action,
+)
 from fedjax_fair.checks import check_range
 from fedjax_fair.metrics import gini
 from fedjax_fair.numerics.solvers import as_floats, masked_mean, softmax
@@ -136,7 +145,7 @@ def pg_ffl(
             return softmax(mean_action(state.policy, s), report.active), state
         before, state = state, learn(state, report)
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(report.ids)
-        noise = jax.vmap(lambda k: jax.random.normal(k, (), s.dtype))(keys)
+        noise = jax.vmap(lambda k: jax.random.normal(k, (), jnp.float32))(keys).astype(s.dtype)
         mean, gradients_of = jax.vjp(lambda phi: mean_action(phi, s), state.policy)
         action = mean + std * noise
         (score,) = gradients_of(jnp.where(report.active, noise / std, 0))  # sum (a - mu) / std^2 grad mu
@@ -172,8 +181,7 @@ def playing(policy: Policy) -> Aggregator:
 
 def _check_played(policy: Policy, **settings: tuple[Any, float | None]) -> None:
     """A trained policy, beside settings of learning that are left at their defaults: each with its own."""
-    if not isinstance(policy, Policy):
-        raise ValueError(f"policy must be what ff.train_policy returns, got {type(policy).__name__}")
+    check_policy(policy)
     for name, (value, usual) in settings.items():
         if isinstance(value, Array) or value != usual:
             raise ValueError(f"policy plays its mean action and learns nothing, so leave {name} out, got {value!r}")

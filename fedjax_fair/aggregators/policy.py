@@ -45,6 +45,25 @@ class Network(nn.Module):
         return nn.Dense(1, kernel_init=nn.initializers.zeros, param_dtype=features.dtype)(hidden)[:, 0]
 
 
+def check_policy(policy: Any) -> None:
+    """What was trained: a policy whose parameters are those of the network on its state.
+
+    Raises:
+      ValueError: it is not.
+    """
+    if not isinstance(policy, Policy):
+        raise ValueError(f"policy must be what ff.train_policy returns, got {type(policy).__name__}")
+    seen = jax.ShapeDtypeStruct((1, STATES[policy.state][1]), jnp.float32)
+    wanted, got = (
+        {jax.tree_util.keystr(path): jnp.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+        for tree in (jax.eval_shape(Network().init, jax.random.key(0), seen), policy.params)
+    )
+    if wanted != got:
+        name = min(name for name, _ in wanted.items() ^ got.items())
+        needed, there = (list(of[name]) if name in of else "none" for of in (wanted, got))
+        raise ValueError(f'policy must have params{name} of {needed} for state "{policy.state}", got {there}')
+
+
 def mean_action(params: Params, seen: Array) -> Array:
     """The network's output f[S] for what it sees, f[S, F], in the float type of that."""
     typed = jax.tree.map(lambda leaf: jnp.asarray(leaf, seen.dtype), params)

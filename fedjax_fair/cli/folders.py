@@ -77,5 +77,6 @@ def claim_folders(experiment: Any, rules: tuple[str, ...], going_on: bool, comma
     write_atomically(folder / "config.toml", dump_toml(dataclasses.replace(kept, checkpoint_every=None), left))
     if keep is not None and not going_on:
         write_atomically(keep / "config.toml", dump_toml(kept, left))
+    if keep is not None:  # one that goes on may have got another folder
         write_atomically(keep / RESUME, to_json({"command": command, "out": str(folder.absolute())}))
     return folder

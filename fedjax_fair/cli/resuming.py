@@ -9,8 +9,8 @@ from fedjax_fair.cli.several import FLAGS
 TRAINING = ("run", "compare", "sweep")
 RESUME = "resume.json"
 """In a checkpoint folder, beside config.toml: the command, and the folder of its results."""
-WORKERS = ("--workers", "--scheduler")
-MOVED = {"run": ("--devices", *(f"--{name}" for name in FLAGS)), "compare": WORKERS, "sweep": WORKERS}
+WORKERS = ("--workers", "--scheduler", "--out")
+MOVED = {"run": ("--devices", *(f"--{name}" for name in FLAGS), "--out"), "compare": WORKERS, "sweep": WORKERS}
 """What ``--resume FOLDER`` takes beside, with a value, by command: a run may go on elsewhere."""
 SHOWN = {"run": ("--quiet", "--json"), "compare": ("--quiet", "--json", "--plots"), "sweep": ("--quiet", "--json")}
 """What it takes without a value: what is printed and drawn decides no result."""
@@ -53,8 +53,8 @@ def resumed(given: list[str]) -> tuple[list[str], bool]:
             f"resume {folder} is of another command, go on with fedjax-fair {command} --resume "
             f"{shlex.quote(str(folder))}"
         )
-    words = [command, str(folder / "config.toml"), "--checkpoint", str(folder), "--out", out, "--overwrite"]
-    return words + more, True
+    place = [] if "--out" in more else ["--out", out]
+    return [command, str(folder / "config.toml"), "--checkpoint", str(folder), *place, "--overwrite", *more], True
 
 
 def _split(given: list[str]) -> list[str]:

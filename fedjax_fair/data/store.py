@@ -53,6 +53,7 @@ def check_labels(y: Any, name: str) -> np.ndarray:
     y = known(np.asarray, y, name)
     if y.ndim == 0 or y.size == 0 or not (y.dtype.kind in "biu" or jnp.issubdtype(y.dtype, jnp.floating)):
         hint = ": number the names, np.unique(y, return_inverse=True)[1]" if y.dtype.kind in "USO" else ""
+        hint = ": read the file first, np.load" if y.ndim == 0 and hint else hint
         raise ValueError(
             f"{name} must be a non-empty array of labels or targets, got {y.dtype}{list(y.shape)}{hint}"
         )

@@ -21,6 +21,9 @@ from fedjax_fair.types import SimState, Simulation
 
 PROGRAM, DATA, START = "the simulation", "the data", "the key or state to start from"
 DEVICES, ON_ONE = "devices that share a round", "the simulation on one device"
+WIDE = "jax_enable_x64"
+STEP = ("arrays", "about", "_CHECKPOINT_METADATA")
+"""What lies in the folder of a round; one whose removal was cut off has some of it."""
 KEPT = 2
 """How many checkpoints stay: the last, and the one before."""
 
@@ -123,7 +126,7 @@ class Keeper(NamedTuple):
         passed = (DEVICES, PROGRAM if moved else ON_ONE)  # of several devices a round's program tells how many
         for name, mine in self.about.items():
             theirs = about.get(name)
-            if theirs == mine or name in passed:
+            if theirs == mine or name in passed or (name == WIDE and theirs is None):  # older ones do not tell
                 continue
             if name in (PROGRAM, ON_ONE, DATA, START):
                 what = PROGRAM if name == ON_ONE else name
@@ -154,10 +157,27 @@ def keeper(folder: str | Path, about: Mapping[str, Any]) -> Keeper:
     )
     try:
         place.mkdir(parents=True, exist_ok=True)
+        check_numbered(place)
         manager = ocp.CheckpointManager(place, options=options)
     except OSError as error:
         raise CheckpointError(f"checkpoint {folder} cannot be written: {error.strerror or error}") from error
     return Keeper(place, manager, dict(about))
+
+
+def check_numbered(place: Path) -> None:
+    """Refuse a folder with numbered ones that are no rounds of a run, which Orbax would remove as old ones.
+
+    Raises:
+      CheckpointError: it has one.
+    """
+    for folder in place.iterdir():
+        if folder.name.isdigit() and folder.is_dir():
+            within = {part.name for part in folder.iterdir()}
+            if within and within.isdisjoint(STEP):
+                raise CheckpointError(
+                    f"checkpoint {place} holds the folder {folder.name}, which is no round of a run: "
+                    "name a folder that is the run's alone"
+                )
 
 
 def place_of(folder: str | Path) -> Path:
@@ -175,7 +195,8 @@ def described(program: str, data: Any, start: Any, settings: Mapping[str, Any]) 
     versions = {name: metadata.version(name) for name in ("fedjax-fair", "jax", "jaxlib")}
     # In this order: another rule often starts from another state, too.
     digests = {PROGRAM: program, DATA: digest(*_bytes_of_data(data)), START: digest(*bytes_of(start))}
-    return versions | {"device": device()} | dict(settings) | digests
+    wide = {WIDE: bool(jax.config.read(WIDE))}
+    return versions | {"device": device()} | wide | dict(settings) | digests
 
 
 def device() -> str:

@@ -72,6 +72,14 @@ def label(point: Point) -> str:
     return ",".join(f"{name}={word(value)}" for name, value in point.items()) or "one point"
 
 
+def readable(points: Mapping[str, Point]) -> dict[str, Point]:
+    """The points, with what no file has a form for in words, such as functions."""
+    return {
+        name: {k: v if isinstance(v, bool | int | float | str | None) else word(v) for k, v in point.items()}
+        for name, point in points.items()
+    }
+
+
 def numbered(names: list[str]) -> list[str]:
     """The names, with " #2", " #3" behind those that were there before.
 

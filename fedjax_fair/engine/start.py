@@ -20,6 +20,7 @@ from fedjax_fair.engine.scaled import check_init
 from fedjax_fair.methods.layers import by_path
 from fedjax_fair.models import Model
 from fedjax_fair.models.flax_modules import is_nnx
+from fedjax_fair.models.stock import is_stock
 from fedjax_fair.types import Key, Method, Params, Selector, SimState, Simulation
 
 MANY = 3
@@ -37,6 +38,11 @@ def shapes_of(net: Model, data: FederatedData) -> tuple[Any, Params]:
         shapes = jax.eval_shape(net.init, jax.random.key(0), example)
     except Exception as error:  # whatever a user's model raises
         check_init(net, data, example, error)
+        if is_stock(net) and not hasattr(example, "shape"):
+            parts = ", ".join(jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(example))
+            raise ValueError(
+                f"model must be one of your own for data of several arrays ({parts}): stock models take one"
+            ) from error
         raise
     return example, check_parameters(shapes)
 
@@ -166,14 +172,17 @@ def _any_key() -> Any:
 def own_state(state: Any, sim: Simulation) -> SimState:
     """``state``, or ValueError unless it is one of this simulation."""
     wanted = _first_state.eval_shape(_any_key(), init=sim.init)
-    mine, like = ((jax.tree.structure(tree), _shapes(tree)) for tree in (state, wanted))
+    mine, like = ((jax.tree.structure(tree), _forms(tree)) for tree in (state, wanted))
     if not isinstance(state, SimState):
         raise ValueError(f"state must be what a run of this simulation left, got {type(state).__name__}")
     if mine != like:
         fitting(state.params, wanted.params, "state.params")
-        raise ValueError("state must be what a run of this simulation left, got one of another simulation")
+        other = (
+            "simulation" if [shape for shape, _ in mine[1]] != [shape for shape, _ in like[1]] else "jax_enable_x64"
+        )
+        raise ValueError(f"state must be what a run of this simulation left, got one of another {other}")
     return state
 
 
-def _shapes(tree: Any) -> list[tuple[int, ...]]:
-    return [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)]
+def _forms(tree: Any) -> list[tuple[tuple[int, ...], Any]]:
+    return [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in jax.tree.leaves(tree)]

@@ -45,6 +45,11 @@ def as_model(model: Any) -> Model:
         raise ValueError(f"model must be a model, got the factory {model.__name__}: call it")
     if isinstance(model, type) and issubclass(model, nn.Module):
         raise ValueError(f"model must be a model, got the class {model.__name__}: call it")
+    if any(of.__module__.partition(".")[0] == "equinox" for of in type(model).__mro__):
+        raise ValueError(
+            f"model must be an (init, apply) pair where it is of equinox, got {type(model).__name__}: params are "
+            "its arrays, eqx.filter(model, eqx.is_inexact_array), and apply vmaps eqx.combine(params, model) over x"
+        )
     if callable(model):
         from fedjax_fair.models.nnx_modules import from_nnx
 

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
-from fedjax_fair.models.call_arguments import check_switches, flags
+from fedjax_fair.checks import said
+from fedjax_fair.models.call_arguments import arguments_of, check_switches, flags
 from fedjax_fair.models.flax_modules import Model, check_layer, refuse
 from fedjax_fair.reads import used_inputs
 from fedjax_fair.types import Key, Params
@@ -23,7 +24,7 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
     """What a factory of nnx modules builds, as a model; ValueError for what is none, or keeps batch statistics."""
 
     def build(key: Key) -> nnx.Module:
-        module = factory(nnx.Rngs(key))
+        module = _called(factory, nnx.Rngs(key))
         if not isinstance(module, nnx.Module):
             raise ValueError(f"model must build an nnx.Module, but its factory returned {type(module).__name__}")
         if jax.tree.leaves(nnx.state(module, nnx.BatchStat)):
@@ -95,6 +96,20 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
         return any(used_inputs(jax.make_jaxpr(outputs)(jax.random.key(0)).jaxpr))
 
     return Model(init, apply)
+
+
+def _called(factory: Callable, rngs: nnx.Rngs) -> Any:
+    """What a factory builds; ValueError where it raises anything, as one of another library's models does."""
+    of = getattr(factory, "func", factory)  # nnx's classes, and partials of them, do not tell their arguments
+    by_name = "rngs" in arguments_of(getattr(of, "__init__", of) if isinstance(of, type) else of)
+    try:
+        return factory(rngs=rngs) if by_name else factory(rngs)
+    except Exception as error:  # whatever a user's function raises
+        name = getattr(of, "__name__", type(of).__name__)
+        raise ValueError(
+            "model must be a flax module (linen, or a function rngs -> nnx.Module) or an (init, apply) pair; "
+            f"{name} was taken for such a function, and raised {said(error)}"
+        ) from error
 
 
 def _reseed(module: nnx.Module, key: Key) -> None:

@@ -65,6 +65,7 @@ def paired_frontier(
         style: dict[str, Any] = {
             "color": COLOURS[i % len(COLOURS)],
             "markersize": 5,
+            "markerfacecolor": "none",  # rules may lie on each other
             "label": in_legend(rule) + " (no difference known)" * bool(np.isnan(u) or np.isnan(v)),
             "elinewidth": 0.7,
         }

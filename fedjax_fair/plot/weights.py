@@ -35,7 +35,8 @@ def coefficients(
     clients = _count(history, n_clients)
     extent = (0, len(history.ids), clients - 0.5, -0.5)
     image = ax.imshow(mean, aspect="auto", interpolation="nearest", extent=extent, **scale)
-    ax.figure.colorbar(image, ax=ax, label="Mean coefficient", pad=0.02)
+    gathered = len(history.ids) > bins or clients > ROWS
+    ax.figure.colorbar(image, ax=ax, label="Mean coefficient" if gathered else "Coefficient", pad=0.02)
     ax.set(xlabel="Round", ylabel="Client")
     _name_clients(ax, history, clients)
     return ax

@@ -114,11 +114,12 @@ def _report(seed: int, n_clients: int, cohort: int) -> Report:
     """A random cohort's report."""
     rng = np.random.default_rng(seed)
     ids = rng.permutation(n_clients)[:cohort]
-    updates = rng.normal(0, 0.3, (cohort, 6)).astype(np.float32)
-    draw: Callable[[], jax.Array] = lambda: jnp.asarray(rng.uniform(0.2, 3, cohort), jnp.float32)  # noqa: E731
+    kind = jnp.result_type(float)  # that of a federation's signals
+    updates = rng.normal(0, 0.3, (cohort, 6)).astype(kind)
+    draw: Callable[[], jax.Array] = lambda: jnp.asarray(rng.uniform(0.2, 3, cohort), kind)  # noqa: E731
     report = Report(
         ids=jnp.asarray(ids, jnp.int32),
-        n=jnp.asarray(ids + 1.0, jnp.float32),
+        n=jnp.asarray(ids + 1.0, kind),
         active=jnp.ones(cohort, bool),
         loss=draw(),
         train_loss=draw(),

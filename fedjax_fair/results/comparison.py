@@ -8,7 +8,7 @@ import numpy as np
 
 from fedjax_fair import metrics
 from fedjax_fair.checks import check_choice
-from fedjax_fair.engine.grid import label
+from fedjax_fair.engine.grid import label, readable
 from fedjax_fair.engine.history import History, judged
 from fedjax_fair.engine.outcome import of_clients, one_metric, outcome, remark
 from fedjax_fair.metrics.kind import ACCURACY, Metric
@@ -193,8 +193,7 @@ class Comparison(NamedTuple):
         ``tried``: with one per rule, setting and replicate: columns ``setting``, ``chosen``, the measures, and
         those of validation, by which settings are chosen, as ``validation_accuracy``.
 
-        Raises:
-          ValueError: pandas is not installed.
+        Raises: ValueError, where pandas is not installed.
         """
         return frame_of_tried(self) if tried else frame_of_rules(self)
 
@@ -213,7 +212,8 @@ class Comparison(NamedTuple):
         names = ("baseline", "split", "last", "first_seed", "fixed", "same_examples")
         plain: dict[str, Any] = {name: getattr(self, name) for name in names}
         plain |= {"replicates": len(self.examples), "measures": measures, "differences": differences}
-        plain |= {"choose": self.choose, "settings": self.settings, "tried": tried} if self.settings else {}
+        if self.settings:
+            plain |= {"choose": self.choose, "settings": readable(self.settings), "tried": tried}
         warned = flags(self)
         return plain | {"notes": [*self.legend(), *warned], "flags": warned, "failures": self.failures()}
 

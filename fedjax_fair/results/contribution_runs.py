@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from fedjax_fair import metrics
-from fedjax_fair.engine.checkpoint import describe
+from fedjax_fair.engine.checkpoint import describe, place_of
 from fedjax_fair.engine.coalition_store import Kept
 from fedjax_fair.engine.coalitions import Course, Value, rounds_of, trainings
 from fedjax_fair.engine.programs import LARGE, given_width
@@ -120,7 +120,7 @@ def by_training(
 ) -> tuple[Shares, int]:
     """Shares of the game in which coalitions train from the start, and how many are asked for, kept ones too."""
     players = sim.data.n_clients
-    place = None if checkpoint is None else Kept(Path(checkpoint), describe(sim, sim.init(key), settings))
+    place = None if checkpoint is None else Kept(place_of(checkpoint), describe(sim, sim.init(key), settings))
     known = {} if place is None else place.load()
     asked: set[bytes] = set()
     shown = bar(progress, estimate.most(players), "coalitions")

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 SIGNS = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+SIGNS |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
 """Those that no backslash makes a letter."""
 
 
@@ -23,12 +24,13 @@ def latex(
     ]
     for name, cells in rows.items():
         lines += [r"\midrule"] if name == rule_before else []
-        lines.append(" & ".join([_escaped(name), *(_number(*cell) for cell in cells)]) + r" \\")
+        guard = "{}" * name.startswith(("[", "*"))  # behind a line's end these two would be its arguments
+        lines.append(" & ".join([guard + _escaped(name), *(_number(*cell) for cell in cells)]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
 def _escaped(name: str) -> str:
-    return re.sub(r"[_%&#${}\\~^]", lambda found: SIGNS.get(found[0], "\\" + found[0]), name)
+    return re.sub(r"[_%&#${}\\~^<>|]", lambda found: SIGNS.get(found[0], "\\" + found[0]), name)
 
 
 def _number(text: str, star: bool) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedjax_fair.aggregators.exploring import exploring
 from fedjax_fair.aggregators.pg_ffl import pg_ffl, reward_of
-from fedjax_fair.aggregators.policy import STATES, WEIGHTS, Network, Policy
+from fedjax_fair.aggregators.policy import STATES, WEIGHTS, Network, Policy, check_policy
 from fedjax_fair.checks import check_choice, check_range, check_takes, said
 from fedjax_fair.data.alike import Alike
 from fedjax_fair.engine.episodes import Lesson, explored_of
@@ -33,8 +33,8 @@ def lesson_of(
     check_range("beta", beta, 0)
     if baseline is not None:
         check_choice("baseline", baseline, BASELINES)
-    if policy is not None and not isinstance(policy, Policy):
-        raise ValueError(f"policy must be what ff.train_policy returns, got {type(policy).__name__}")
+    if policy is not None:
+        check_policy(policy)
     form = Policy(None, state, weights) if policy is None else policy._replace(params=None, rewards=None)
     return form, Lesson(float(discount), baseline, float(beta))
 

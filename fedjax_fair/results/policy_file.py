@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
-from fedjax_fair.aggregators.policy import STATES, WEIGHTS, Policy
+from fedjax_fair.aggregators.policy import STATES, WEIGHTS, Policy, check_policy
 from fedjax_fair.checks import check_choice
 from fedjax_fair.engine.checkpoint import CheckpointError
 from fedjax_fair.engine.files import write_atomically
@@ -31,8 +31,7 @@ def save_policy(policy: Policy, path: str | Path) -> Path:
       ValueError: ``policy`` is none, or its numbers are not finite.
       CheckpointError: a ValueError; the file cannot be written.
     """
-    if not isinstance(policy, Policy):
-        raise ValueError(f"policy must be what ff.train_policy returns, got {type(policy).__name__}")
+    check_policy(policy)
     arrays = {name: np.asarray(leaf) for name, leaf in traverse_util.flatten_dict(policy.params, sep="/").items()}
     if not all(np.isfinite(leaf).all() for leaf in arrays.values()):
         raise ValueError("policy must have finite parameters, got some that are not")
@@ -70,4 +69,9 @@ def load_policy(path: str | Path) -> Policy:
     if not arrays:
         raise CheckpointError(f"policy {path} cannot be read: it holds no parameters")
     params = jax.tree.map(jnp.asarray, traverse_util.unflatten_dict(arrays, sep="/"))
-    return Policy(params, state, weights, rewards)
+    policy = Policy(params, state, weights, rewards)
+    try:
+        check_policy(policy)
+    except ValueError as error:
+        raise CheckpointError(f"policy {path} cannot be read: {error}") from error
+    return policy

@@ -72,7 +72,7 @@ def save(
             for rule, histories in listed.items()
         }
     config = FROM_PYTHON + _as_toml(given)
-    place = claim_folder(Path(folder), overwrite, name="folder", how="overwrite=True")
+    place = claim_folder(Path(folder).expanduser(), overwrite, name="folder", how="overwrite=True")
     clear(place)
     who = found.clients if found is not None else None if clients is None else np.asarray(clients)
     sizes = sorted({history.ids.shape[1] for histories in listed.values() for history in histories})

@@ -150,7 +150,7 @@ class Contribution(NamedTuple):
         plain = self._asdict() | {"metric": self.metric._replace(fn=None)._asdict()}
         for name in ("shares", "errors"):
             plain[name] = {measure: of.tolist() for measure, of in plain[name].items()}
-        place = Path(folder) / FILE
+        place = Path(folder).expanduser() / FILE
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(place, to_json(plain))

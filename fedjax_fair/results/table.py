@@ -128,7 +128,7 @@ def table(
     grouped = all(history.groups is not None for history in everything)
     extra = GROUPS if grouped else {}
     rows = [
-        [rule + remark(ended[rule]), *_cells(measures, ended[rule], metric, (*COLUMNS, *extra))]
+        [f"{rule}{remark(ended[rule])}", *_cells(measures, ended[rule], metric, (*COLUMNS, *extra))]
         + [f"{measures[key].mean():.0f}" for key in (COST if costly else ())]
         for rule, measures in measured.items()
     ]
@@ -150,9 +150,9 @@ def legend_of(metric: Metric, split: str, few: str) -> str:
 def remarks(runs: Mapping[str, list[History]], ended: dict[str, list[Outcome]], split: str | None) -> list[str]:
     """What a reader has to know of some rows."""
     nobody = [rule for rule, of in ended.items() if not any(o.counts.any() for o in of)]
-    alike = "; ".join(", ".join(rules) for rules in identical(runs, split))
+    alike = "; ".join(", ".join(map(str, rules)) for rules in identical(runs, split))
     notes = [FAILED] * any(o.failed for of in ended.values() for o in of)
-    notes += [f"No client has examples in the {split} split: {', '.join(nobody)}."] * bool(nobody)
+    notes += [f"No client has examples in the {split} split: {', '.join(map(str, nobody))}."] * bool(nobody)
     notes += [f"Identical, bit for bit: {alike}."] * bool(alike)
     return [textwrap.fill(note, 79, break_long_words=False, break_on_hyphens=False) for note in notes]
 

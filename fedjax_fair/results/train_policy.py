@@ -124,6 +124,11 @@ def train_policy(
     )
     seed = check_count("seed", seed, high=2**32 - 1, low=0)
     form, lesson = lesson_of(state, weights, policy, discount, baseline, beta)
+    if federations == 1 and baseline == "round":
+        raise ValueError(
+            'baseline="round" is the mean over the federations, by which one alone learns nothing: '
+            'take baseline="own" or None, or more federations'
+        )
     deviations = deviations_of(std, episodes)
     check_keeping(checkpoint, every, 1, None)
     if threads is not None:

@@ -126,4 +126,5 @@ def by_label(data: FederatedData, label: int, without: float, only: float) -> Av
 
 
 def _uniform(key: Key, ids: Array) -> Array:
-    return jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key, i)))(ids)
+    """f32[K]; in 64-bit mode, too, or others would be absent."""
+    return jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key, i), dtype=jnp.float32))(ids)

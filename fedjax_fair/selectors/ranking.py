@@ -19,7 +19,7 @@ def top(values: Array, m: int, key: Key) -> Array:
     """Places of the m largest values, ties in random order; NaN, which no comparison can place, comes last."""
     values = jnp.where(jnp.isnan(values), -jnp.inf, values)
     if values.shape[0] < MANY or 2 * m > values.shape[0]:
-        tiebreak = jax.random.uniform(key, values.shape)
+        tiebreak = jax.random.uniform(key, values.shape, jnp.float32)
         return jnp.lexsort((tiebreak, values))[::-1][:m].astype(jnp.int32)
     # The same without a sort of all, and without a draw for each of them where the first m + 1 differ.
     first = largest(values, m + 1)
@@ -29,7 +29,7 @@ def top(values: Array, m: int, key: Key) -> Array:
 
 def _lucky(values: Array, least: Array, m: int, key: Key) -> Array:
     """Who is above the m-th largest value, ``least``, and of its equals the luckiest."""
-    tiebreak = jax.random.uniform(key, values.shape)
+    tiebreak = jax.random.uniform(key, values.shape, jnp.float32)
     luck = jnp.where(values > least, 2, jnp.where(values == least, tiebreak, -1))
     last = values.shape[0] - 1  # of two alike in everything, a sort's end has the later one
     among = jnp.sort(last - largest(luck[::-1], m))

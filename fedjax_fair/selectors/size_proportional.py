@@ -44,7 +44,8 @@ def weighted(m: int, log_weights: Callable[[Array], Array], among: Among) -> Sel
         return log_weights(sizes)
 
     def select(state: State, key: Key, context: Context) -> tuple[Array, State]:
-        scores = state + jax.random.gumbel(key, state.shape, state.dtype)
+        luck = jax.random.gumbel(key, state.shape, jnp.float32)  # in 64-bit mode, too: the same cohorts
+        scores = state + luck.astype(state.dtype)
         if among == "available":
             scores = jnp.where(context.available(jnp.arange(state.shape[0])), scores, -jnp.inf)
         return largest(scores, m), state

@@ -290,9 +290,12 @@ def test_a_run_that_was_cut_off_is_resumed_without_another_flag(tmp_path, monkey
     assert "already holds a run: go on with fedjax-fair compare --resume" in capsys.readouterr().err
     main(["compare", "--resume", str(tmp_path / "cut"), "--quiet"])
     assert capsys.readouterr() == (whole.partition("Judged by")[0], "")
-    one, other = (np.load(tmp_path / name / "history.npz") for name in ("whole", "out"))
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name])
+    main(["compare", "--resume", str(tmp_path / "cut"), "--quiet", "--out", str(tmp_path / "elsewhere")])
+    assert json.loads((tmp_path / "cut" / "resume.json").read_text())["out"] == str(tmp_path / "elsewhere")
+    for place in ("out", "elsewhere"):
+        one, other = (np.load(tmp_path / name / "history.npz") for name in ("whole", place))
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name])
 
 
 OWN = """

@@ -119,7 +119,7 @@ WRONG = {
     "resume with a flag": (
         ["--resume", "x", "--rounds", "5"],
         "resume goes on with a call as it was begun, compare --resume FOLDER, beside which may stand --workers, "
-        "--scheduler, --quiet, --json, --plots, got --rounds$",
+        "--scheduler, --out, --quiet, --json, --plots, got --rounds$",
     ),
     "resume what is not there": (["--resume", "x"], "resume x is not a folder that --checkpoint left behind"),
     "no such file": (["nowhere.toml"], "config nowhere.toml cannot be read: No such file"),
@@ -147,7 +147,7 @@ def test_a_wrong_call_is_one_sentence_and_status_2(wrong, capsys, tmp_path, monk
         ),
         (
             "--resume kept --rounds 5",
-            "run --resume FOLDER, beside which may stand --devices, --coordinator, --process, --processes, "
+            "run --resume FOLDER, beside which may stand --devices, --coordinator, --process, --processes, --out, "
             "--quiet, --json, got --rounds$",
         ),
         ("--resume", "resume goes on with a call as it was begun, run --resume FOLDER, .*, got run --resume$"),

@@ -18,6 +18,14 @@ def test_other_workers_may_go_on(tmp_path):
     assert (words, going_on) == (["compare", *kept, "--scheduler", "tcp://host:8786"], True)
 
 
+def test_another_folder_may_take_the_results(tmp_path):
+    """As on another machine, where that of the first call cannot be made."""
+    (tmp_path / "resume.json").write_text(json.dumps({"command": "run", "out": "/gone/found"}))
+    words, _ = resumed(["run", "--resume", str(tmp_path), "--out=here", "--quiet"])
+    kept = [str(tmp_path / "config.toml"), "--checkpoint", str(tmp_path), "--overwrite"]
+    assert words == ["run", *kept, "--out", "here", "--quiet"]
+
+
 def test_another_command_does_not_go_on(tmp_path):
     (tmp_path / "resume.json").write_text(json.dumps({"command": "run", "out": "found"}))
     with pytest.raises(ValueError, match=f"is of another command, go on with fedjax-fair run --resume {tmp_path}$"):

@@ -308,6 +308,10 @@ NAN = np.where(np.arange(120)[:, None] == 17, np.nan, X)
         ),
         (lambda: build(X, Y - 1, partition=IID), "y must hold labels from 0"),
         (lambda: build(X, Y.astype(str), partition=IID), "y must be a non-empty array"),
+        (
+            lambda: build(X, "y.npy", partition=IID),
+            r"y must be a non-empty array .*: read the file first, np\.load$",
+        ),
         (lambda: build(X.astype(str), Y, partition=IID), "x must hold numbers"),
         (lambda: build((), Y, partition=IID), "x must be an array, or a pytree"),
         (lambda: build(np.full((120, 1), 2**40), Y, partition=IID), "integers in x must fit 32 bits"),

@@ -179,6 +179,15 @@ def test_a_checkpoint_of_another_device_is_refused(finished, monkeypatch):
         play(finished)
 
 
+def test_a_checkpoint_and_a_state_of_other_floats_are_refused(finished):
+    state, _ = play(finished)
+    with jax.enable_x64(True):
+        with pytest.raises(CheckpointError, match=r"jax_enable_x64 was False and is True"):
+            play(finished, build())
+        with pytest.raises(ValueError, match=r"^state must be what .* left, got one of another jax_enable_x64$"):
+            ff.run(build(), state=state, rounds=3)
+
+
 def test_a_checkpoint_of_another_version_is_refused(finished, monkeypatch):
     monkeypatch.setattr("fedjax_fair.engine.checkpoint.metadata.version", lambda name: "9.9")
     with pytest.raises(CheckpointError, match=r"fedjax-fair was '0.1.0' and is '9.9'"):
@@ -442,6 +451,25 @@ def test_a_program_is_the_same_in_a_terminal(monkeypatch):
     monkeypatch.setattr(pretty_printer, "CAN_USE_COLOR", True)
     assert "\x1b" in str(program)
     assert digest_of(program) == plain
+
+
+@pytest.mark.parametrize("name", ["7", "2023"])
+def test_numbered_folders_that_are_no_rounds_are_refused_and_stay(name, tmp_path):
+    """Orbax would take them for rounds, and remove those that are not the last two."""
+    checkpoints.keeper(tmp_path / name, {}).save(3, {"x": np.ones(3)}, {"h": np.zeros(1)})  # another run's
+    with pytest.raises(
+        CheckpointError, match=rf"holds the folder {name}, which is no round of a run: name a folder"
+    ):
+        play(tmp_path)
+    assert [*(tmp_path / name / "3").iterdir()]
+
+
+def test_what_is_left_of_a_rounds_removal_does_not_stop_a_run(tmp_path):
+    kept = checkpoints.keeper(tmp_path, {})
+    kept.save(10, {"x": np.ones(3)}, {"h": np.zeros(1)})
+    (tmp_path / "3" / "arrays").mkdir(parents=True)
+    (tmp_path / "4").mkdir()
+    assert checkpoints.keeper(tmp_path, {}).load({"x": np.zeros(3)}, {"h": np.zeros(1)})[0] == 10
 
 
 def test_a_folder_that_two_runs_have_opened_is_the_first_ones(tmp_path):

@@ -244,6 +244,14 @@ def test_a_wrong_run_is_one_sentence_before_anything_is_compiled(sim, arguments,
     assert played == []
 
 
+def test_a_stock_model_takes_one_array_of_an_example(data):
+    several = data._replace(x={"age": data.x, "scan": data.x})
+    with refused(
+        "model must be one of your own for data of several arrays (['age'], ['scan']): stock models take one"
+    ):
+        ff.simulation(ff.models.mlp((4,)), several, aggregator=ff.fedavg(), trainer=FULL)
+
+
 def test_a_state_of_another_simulation_is_refused(sim, data):
     with refused("state must be what a run of this simulation left, got int"):
         ff.run(sim, state=3, rounds=1)

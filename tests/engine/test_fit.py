@@ -168,6 +168,10 @@ def test_row_3_a_swept_run_has_the_same_default_metric():
             {"y": THREE, "loss": ff.losses.squared_error, "metric": lambda o, y: (o[:, 0] > 0) == (y > 0)},
             "labels must be 0 or 1 for a metric that goes by the sign of one output, got 0 to 2",
         ),
+        (
+            {"y": THREE, "loss": lambda o, y: jnp.exp(o[:, 0]) - y * o[:, 0]},  # counts, by Poisson's law
+            "an example, is the share of labels 0: pass a metric of outputs and labels, such as ff.losses.rmse",
+        ),
     ],
 )
 def test_row_3_a_loss_and_a_metric_that_do_not_fit_are_refused(settings, sentence):

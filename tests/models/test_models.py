@@ -1,5 +1,6 @@
 """Models: the stock ones against JAX's own operations, and the one door for everybody else's."""
 
+import functools
 import re
 
 import flax.linen as nn
@@ -201,7 +202,20 @@ class Nnx(nnx.Module):
         return self.second(self.linear(self.first(x)))
 
 
-NNX = {"class": Nnx, "factory": lambda rngs: Nnx(rngs, 40), "instance": Nnx(nnx.Rngs(3))}
+class ByName(Nnx):
+    """As flax's own layers take their keys: by name alone."""
+
+    def __init__(self, *, rngs):
+        super().__init__(rngs)
+
+
+NNX = {
+    "class": Nnx,
+    "by name": ByName,
+    "partial": functools.partial(Nnx, width=40),
+    "factory": lambda rngs: Nnx(rngs, 40),
+    "instance": Nnx(nnx.Rngs(3)),
+}
 LINEN = {"train": Train(), "training": Training(), "is_training": IsTraining(), "deterministic": Deterministic()}
 DROPOUT = {"linen": Drop(), **LINEN, **NNX}
 ONES = jnp.ones((3, 40))
@@ -374,6 +388,40 @@ NONSENSE = {"number": 3, "name": "mlp", "none": None, "half": (lambda key, x: 0,
 def test_nonsense_is_refused_in_one_sentence(nonsense):
     with pytest.raises(ValueError, match=r"^model must be a flax module [^\n]+ pair, got \w+$"):
         as_model(nonsense)
+
+
+class Equinox:
+    """As a module of equinox: a callable whose class, or the one above it, is of that package."""
+
+    __module__ = "equinox.nn"
+
+    def __call__(self, x):
+        return x
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (nnx.Linear, r"Linear was taken for such a function, and raised TypeError: .* missing 2 required"),
+        (lambda: 3, r"<lambda> was taken for such a function, and raised TypeError: .* takes 0 positional"),
+        (Equinox(), r"pair where it is of equinox, got Equinox: params are its arrays, eqx\.filter\(model, "),
+    ],
+    ids=["layer", "no arguments", "equinox"],
+)
+def test_a_callable_that_is_no_factory_is_refused_in_one_sentence(model, sentence):
+    with pytest.raises(ValueError, match=rf"^model must be [^\n]*{sentence}[^\n]+$"):
+        as_model(model).init(KEY, ONES)
+
+
+class Constant(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return x * self.variable("constants", "scale", lambda: jnp.ones(())).value
+
+
+def test_variables_that_are_no_batch_statistics_are_not_told_to_become_a_norm():
+    with pytest.raises(ValueError, match=r"^model keeps constants besides .*; make it a parameter, or an array of"):
+        as_model(Constant()).init(KEY, ONES)
 
 
 def test_a_factory_of_something_else_is_refused_in_one_sentence():

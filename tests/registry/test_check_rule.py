@@ -91,6 +91,15 @@ def test_a_number_that_becomes_another_kind_is_told_which():
         ff.check_rule(adding)
 
 
+def test_a_state_of_fewer_bits_than_the_signals_is_told_where_float64_is_on():
+    """A federation's signals are float64 there."""
+    start = lambda sizes, key: jnp.zeros((), jnp.float32)  # noqa: E731
+    narrow = rule(lambda s, r, k: (even(r), s + jnp.where(r.active, r.loss, 0).sum()), init=start)
+    assert ff.check_rule(narrow).startswith("keeps its promises")
+    with jax.enable_x64(True), pytest.raises(ValueError, match=r"dtypes, but float32\[\] became float64\[\]"):
+        ff.check_rule(narrow)
+
+
 def test_functions_that_take_other_arguments_are_told_which():
     with pytest.raises(ValueError, match=r"^init must take \(sizes, key\), got \(sizes\)$"):
         ff.check_rule(rule(lambda s, r, k: (even(r), s), init=lambda sizes: ()))

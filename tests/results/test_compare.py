@@ -365,6 +365,9 @@ def test_a_data_frame_and_latex(found):
         ["a"], {"b": [("2.25e+08±2.1e-07", True)]}
     )
     assert r"\midrule" + "\nlocal" in found.to_latex()
+    assert "\n{}[a] \\textless{}b\\textgreater{} & $1$ \\\\\n{}*q & $2$ \\\\" in latex(
+        ["x"], {"[a] <b>": [("1", False)], "*q": [("2", False)]}
+    )
     paired = found.differences().to_latex().splitlines()
     assert paired[2] == r"minus fedavg & acc \% & worst 10\% & var \%$^2$ & Gini \\"
     assert paired[4] == "no-op & " + r"$+0.0\ [+0.0, +0.0]$ & " * 3 + r"$+.000\ [+.000, +.000]$ \\"

@@ -184,6 +184,26 @@ def test_a_comparison_and_a_sweep_are_saved_as_they_are(tmp_path):
         assert "clients" not in arrays  # they are numbers
 
 
+def test_settings_that_are_functions_are_kept_in_words(history, tmp_path, monkeypatch):
+    settled = {"baseline": "a", "split": "validation", "last": 1, "fixed": True, "same_examples": True}
+    kept = {"examples": [np.full(3, 20)], "choose": "accuracy", "references": {}, "clients": None}
+    found = Comparison(
+        {"a": [history]},
+        **settled,
+        **kept,
+        settings={"a": {"f": max, "lr": 0.1}},
+        grids={"a": {"f": [max], "lr": [0.1]}},
+        tried={},
+        tried_runs={},
+    )
+    monkeypatch.setenv("HOME", str(tmp_path))
+    place = ff.save("~/out", found)
+    assert place == tmp_path / "out"
+    assert json.loads((place / "summary.json").read_text())["comparison"]["settings"] == {
+        "a": {"f": "max", "lr": 0.1}
+    }
+
+
 def test_a_comparisons_folder_is_of_the_split_that_it_quotes(history, tmp_path):
     """Whatever else was evaluated before it."""
     other = history._replace(scores=history.scores | {"test": history.scores["validation"]})

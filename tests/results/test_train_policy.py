@@ -296,6 +296,21 @@ def test_a_file_that_is_no_policy_is_one_sentence(tmp_path):
         ff.save_policy(3, tmp_path / "policy.npz")
 
 
+def test_a_policy_of_another_network_is_refused_before_it_is_played(learnt, tmp_path):
+    path = ff.save_policy(learnt, tmp_path / "policy.npz")
+    with np.load(path) as kept:
+        arrays = {name: kept[name] for name in kept.files}
+    arrays["params/Dense_0/kernel"] = arrays["params/Dense_0/kernel"][:3]
+    np.savez(tmp_path / "other.npz", **arrays)
+    of = r"params\['params'\]\['Dense_0'\]\['kernel'\] of"
+    with pytest.raises(
+        CheckpointError, match=rf'other.npz cannot be .* {of} \[5, 128\] for state "signals", got \[3, 128\]'
+    ):
+        ff.load_policy(tmp_path / "other.npz")
+    with pytest.raises(ValueError, match=rf'policy must have {of} \[64, 128\] for state "updates", got \[5, 128\]'):
+        ff.pg_ffl(policy=learnt._replace(state="updates"))
+
+
 # What is refused
 
 
@@ -312,6 +327,10 @@ def other_by_data(rule, data):
     ("settings", "sentence"),
     [
         ({"federations": 0}, "federations must be at least 1, got 0"),
+        (
+            {"federations": 1},
+            'baseline="round" is the mean over the federations, by which one alone learns nothing',
+        ),
         ({"episodes": 1.5}, "episodes must be a whole number, got 1.5"),
         ({"state": "signal"}, "state must be one of updates, signals, got 'signal'; did you mean 'signals'"),
         ({"weights": "max"}, "weights must be one of softmax, sigmoid, got 'max'; did you mean 'softmax'"),
@@ -320,6 +339,10 @@ def other_by_data(rule, data):
         ({"discount": 1.2}, r"discount must be in \[0, 1\], got 1.2"),
         ({"baseline": "mean"}, "baseline must be one of round, own, got 'mean'"),
         ({"policy": 3}, "policy must be what ff.train_policy returns, got int"),
+        (
+            {"policy": Policy({"params": {}})},
+            r"policy must have params\['params'\]\['Dense_0'\]\['bias'\] of \[128\]",
+        ),
         ({"reward": 3}, r"reward must be a function \(accuracy, active\) -> f\[\], got 3"),
         ({"reward": lambda accuracy, active: accuracy}, r"reward must return one number, got shape \(6,\)"),
         ({"reward": lambda accuracy: 0}, r"reward must take accuracy f\[6\] and active bool\[6\], got TypeError"),

@@ -52,6 +52,12 @@ def test_bernoulli_is_there_with_its_probability_whoever_asks():
     assert_array_equal(available(key, 0, jnp.array([70, 3])), everybody[jnp.array([70, 3])])
 
 
+def test_the_same_clients_are_absent_where_float64_is_on():
+    narrow = present(ff.availability.bernoulli(0.5), 20)
+    with jax.enable_x64(True):
+        assert_array_equal(present(ff.availability.bernoulli(0.5), 20), narrow)
+
+
 def test_a_trace_starts_over():
     table = np.random.default_rng(0).random((7, N)) < 0.5
     assert_array_equal(present(ff.availability.trace(table), 20), np.tile(table, (3, 1))[:20])

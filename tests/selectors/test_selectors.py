@@ -24,7 +24,7 @@ def selector(request):
 
 def draw(selector, sizes, count=DRAWS):
     """Cohorts of many rounds, each from the first state and with a key of its own, [count, m]."""
-    sizes = jnp.asarray(sizes, jnp.float32)
+    sizes = jnp.asarray(sizes, jnp.result_type(float))
     keys = jax.random.split(jax.random.key(0), count)
     state, context = selector.init(sizes, jax.random.key(1)), make_context(sizes.size)
 
@@ -55,6 +55,13 @@ def test_a_cohort_is_m_distinct_clients(selector):
     assert ids.max() == N - 1
     assert all(len(set(row)) == M for row in ids.tolist())
     assert len({frozenset(row) for row in ids.tolist()}) > 20
+
+
+def test_the_cohorts_are_the_same_where_float64_is_on(selector):
+    """Else a run in it would show another experiment, and not what rounding does."""
+    narrow = draw(selector, SIZES, 20)
+    with jax.enable_x64(True):
+        assert_array_equal(draw(selector, SIZES, 20), narrow)
 
 
 def test_ids_stay_small_integers_where_float64_is_on(selector):
