@@ -43,6 +43,12 @@ def formula(display: str) -> Any:
     return render, None
 
 
+def within_the_site(app: Any, page: str, source: list[str]) -> None:
+    """Links to the papers' page in the repository lead to its copy here."""
+    source[0] = source[0].replace("](../benchmarks/papers/README.md", "](papers/index.md")
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    app.connect("source-read", within_the_site)
     app.add_html_math_renderer("mathml", inline_renderers=formula("inline"), block_renderers=formula("block"))
