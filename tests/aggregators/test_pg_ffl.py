@@ -130,7 +130,7 @@ def ascend(policy, moments, advantage, trace):
 def score_of(policy, made, key, std):
     """grad log N(a; mu(s), std^2 I) at the action that is drawn, and that action."""
     s, active = features(made, SIZES.sum()), made.active
-    noise = jnp.stack([jax.random.normal(jax.random.fold_in(key, i), (), jnp.float32) for i in COHORT])
+    noise = jnp.stack([jax.random.normal(jax.random.fold_in(key, i), ()) for i in COHORT])
     action = mean_action(policy, s) + std * noise
 
     def log_density(policy):
