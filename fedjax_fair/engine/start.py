@@ -172,17 +172,17 @@ def _any_key() -> Any:
 def own_state(state: Any, sim: Simulation) -> SimState:
     """``state``, or ValueError unless it is one of this simulation."""
     wanted = _first_state.eval_shape(_any_key(), init=sim.init)
-    mine, like = ((jax.tree.structure(tree), _forms(tree)) for tree in (state, wanted))
+    mine, like = (_form(tree) for tree in (state, wanted))
     if not isinstance(state, SimState):
         raise ValueError(f"state must be what a run of this simulation left, got {type(state).__name__}")
     if mine != like:
         fitting(state.params, wanted.params, "state.params")
-        other = (
-            "simulation" if [shape for shape, _ in mine[1]] != [shape for shape, _ in like[1]] else "jax_enable_x64"
-        )
+        other = "simulation" if mine[:2] != like[:2] else "jax_enable_x64"
         raise ValueError(f"state must be what a run of this simulation left, got one of another {other}")
     return state
 
 
-def _forms(tree: Any) -> list[tuple[tuple[int, ...], Any]]:
-    return [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in jax.tree.leaves(tree)]
+def _form(tree: Any) -> tuple[Any, list[tuple[int, ...]], list[Any]]:
+    """Its structure, and the leaves' shapes and types."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [jnp.shape(leaf) for leaf in leaves], [jnp.result_type(leaf) for leaf in leaves]
