@@ -161,6 +161,16 @@ def keep(out: Path, name: str, settings: Mapping[str, Any], rows: Sequence[Row],
     print(f"{name}.md: {settings['runs']} runs" if "runs" in settings else text, flush=True)
 
 
+def plain_log(ax: Any) -> None:
+    """A logarithmic y axis with plain numbers, such as 60 and 200, in the place of powers of ten."""
+    from matplotlib.ticker import LogLocator
+
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 4, 6)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter("")
+
+
 def settings_of(results: Path) -> dict[str, Any] | None:
     """What a study's JSON says about itself; None where there is none."""
     try:

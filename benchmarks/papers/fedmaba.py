@@ -15,7 +15,7 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import ACCURACY, Column, keep, play, table, tabulate
+from benchmarks.papers.common import ACCURACY, Column, keep, plain_log, play, table, tabulate
 from benchmarks.papers.runs import Row, fixed
 from fedjax_fair import plot
 from fedjax_fair.types import Objective
@@ -186,24 +186,31 @@ def fig1_cifar10(quick: bool, out: Path) -> None:
     name, data, (seeds, rounds, _) = "fedmaba-fig1-cifar10", federation("cifar10"), cifar_lengths(quick)
     rows = [row(n, TABLE2[n][0], data, 10, TABLE2[n][2]) for n in DRAWN]
     found, histories = play(rows, out / "fedmaba-table2-cifar10.parts", seeds=seeds, rounds=rounds)
-    draw_variance({"CIFAR-10, 10 of 100 clients a round": histories}, out / f"{name}.png")
+    over = 1 if quick else 10
+    draw_variance({"CIFAR-10, 10 of 100 clients a round": histories}, out / f"{name}.png", over)
     text = table(rows, found, COLUMNS) + f"\n![Variance over rounds]({name}.png)\n"
+    text += f"\nA point of the figure is the mean of {over} evaluations in a row.\n" * (over > 1)
     keep(out, name, {"quick": quick, "seeds": seeds, "rounds": rounds}, rows, found, text)
 
 
-def draw_variance(sides: dict[str, dict[str, list[ff.History]]], path: Path) -> None:
-    """A panel per title: the variance of the clients' accuracies at every evaluation of some rules."""
+def draw_variance(sides: dict[str, dict[str, list[ff.History]]], path: Path, over: int = 1) -> None:
+    """A panel per title: the variance of the clients' accuracies over the rounds by some rules; a point is the mean
+    of ``over`` evaluations in a row, the last of them in its round."""
     from matplotlib.figure import Figure
+
+    def in_a_row(values: Any) -> Any:
+        return np.convolve(values, np.full(over, 1 / over), "valid")
 
     figure = Figure((len(sides) * plot.WIDTH, 2.4), layout="constrained")
     for ax, (title, histories) in zip(figure.subplots(1, len(sides), squeeze=False)[0], sides.items()):
         curves = {
-            name: (runs[0].rounds, np.stack([np.asarray(ff.metrics.variance(h.accuracy)) for h in runs]))
+            name: (runs[0].rounds[over - 1 :], np.stack([in_a_row(ff.metrics.variance(h.accuracy)) for h in runs]))
             for name, runs in histories.items()
         }
         plot.over_rounds(curves, "Variance (%²)", ax=ax)
         ax.get_legend().remove()
-        ax.set(title=title, yscale="log")
+        ax.set_title(title)
+        plain_log(ax)
     figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False, fontsize=7)
     plot.save(figure, path)
 

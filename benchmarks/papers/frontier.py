@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 import fedjax_fair as ff
-from benchmarks.papers.common import ACCURACY, keep, play, table
+from benchmarks.papers.common import ACCURACY, keep, plain_log, play, table
 from benchmarks.papers.runs import Row, fixed
 from fedjax_fair import plot, registry
 
@@ -55,7 +55,7 @@ def run(quick: bool, out: Path) -> None:
     points = {name: np.stack([history.accuracy[-10:] for history in runs]) for name, runs in histories.items()}
     ax = plot.frontier(points, ax=figure.subplots())
     ax.get_legend().remove()
-    ax.set_yscale("log")
+    plain_log(ax)
     figure.legend(*ax.get_legend_handles_labels(), loc="outside right center", frameon=False)
     plot.save(figure, out / "frontier.png")
     text = table(rows, found, ACCURACY) + "\n![Frontier](frontier.png)\n"

@@ -150,7 +150,7 @@ def save(drawn: "Figure | Axes | Sequence[Axes]", path: str | Path) -> Path:
 
     ax = drawn[0] if isinstance(drawn, Sequence) else drawn
     figure: Any = ax if isinstance(ax, Figure) else ax.get_figure(root=True)
-    path = Path(path)
+    path = Path(path).expanduser()
     path = path if path.suffix else path.with_suffix(".png")
     undated, drawing = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}, io.BytesIO()
     figure.savefig(drawing, format=path.suffix[1:], metadata=undated.get(path.suffix))
