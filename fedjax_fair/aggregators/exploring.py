@@ -45,7 +45,7 @@ def exploring(policy: Policy, std: Array | float, cohort: int, reward: Reward) -
     def weigh(state: Explored, report: Report, key: Key) -> tuple[Array, Explored]:
         seen = see(report, state.examples)
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(report.ids)
-        noise = jax.vmap(lambda k: jax.random.normal(k, (), seen.dtype))(keys)
+        noise = jax.vmap(lambda k: jax.random.normal(k, (), seen.dtype))(keys)  # 64-bit mode draws others
         coef = WEIGHTS[policy.weights](mean_action(policy.params, seen) + std * noise, report.active)
         several = report.active.sum() > 1
         got = jnp.asarray(reward(report.accuracy, report.active), state.reward.dtype)

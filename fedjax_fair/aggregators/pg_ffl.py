@@ -145,7 +145,7 @@ def pg_ffl(
             return softmax(mean_action(state.policy, s), report.active), state
         before, state = state, learn(state, report)
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(report.ids)
-        noise = jax.vmap(lambda k: jax.random.normal(k, (), s.dtype))(keys)
+        noise = jax.vmap(lambda k: jax.random.normal(k, (), s.dtype))(keys)  # 64-bit mode draws other actions
         mean, gradients_of = jax.vjp(lambda phi: mean_action(phi, s), state.policy)
         action = mean + std * noise
         (score,) = gradients_of(jnp.where(report.active, noise / std, 0))  # sum (a - mu) / std^2 grad mu

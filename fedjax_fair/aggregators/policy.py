@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fedjax_fair.checks import check_choice
 from fedjax_fair.numerics.shuffle import GOLDEN, mix
 from fedjax_fair.numerics.solvers import masked_mean, softmax
 from fedjax_fair.types import Params, Report
@@ -53,6 +54,8 @@ def check_policy(policy: Any) -> None:
     """
     if not isinstance(policy, Policy):
         raise ValueError(f"policy must be what ff.train_policy returns, got {type(policy).__name__}")
+    check_choice("policy.state", policy.state, STATES)
+    check_choice("policy.weights", policy.weights, WEIGHTS)
     seen = jax.ShapeDtypeStruct((1, STATES[policy.state][1]), jnp.float32)
     wanted, got = (
         {jax.tree_util.keystr(path): jnp.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}

@@ -11,7 +11,7 @@ from typing import Any
 from fedjax_fair.cli import several
 from fedjax_fair.cli.arguments import Listing, Reporting, Reproduction, read_command
 from fedjax_fair.cli.process import collect_seldom, end_at_once, flushed, hear_interrupts, keep_programs, split_cpu
-from fedjax_fair.cli.resuming import resumed
+from fedjax_fair.cli.resuming import resumed, with_home
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -45,6 +45,7 @@ def act(given: list[str], alone: bool = False) -> None:
         words, going_on = resumed(given)
         claimed = going_on
         experiment, rules = read_command(words)
+        experiment = with_home(experiment)
         if isinstance(experiment, Listing):
             show_list(experiment)
             return
@@ -189,7 +190,7 @@ def write_report(asked: Reporting) -> None:
 
     if not asked.folder:
         raise ValueError("report takes a folder of results, such as one under runs/, got nothing")
-    page = report(Path(asked.folder), asked.out, asked.figures)
+    page = report(Path(asked.folder).expanduser(), asked.out, asked.figures)
     print(f"Report in {page}")
     if asked.figures is not None:
         print(f"Figures in {figures_beside(page)}")

@@ -1,8 +1,10 @@
 """``run``, ``compare`` and ``sweep --resume FOLDER``: the words that they stand for."""
 
+import dataclasses
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 from fedjax_fair.cli.several import FLAGS
 
@@ -36,7 +38,7 @@ def resumed(given: list[str]) -> tuple[list[str], bool]:
             f"resume goes on with a call as it was begun, {command} --resume FOLDER, beside which may stand "
             f"{beside}, got {wrong if named else shlex.join(given)}"
         )
-    folder = Path(given[at + 1])
+    folder = Path(given[at + 1]).expanduser()
     try:
         text = (folder / RESUME).read_text()
     except OSError as error:
@@ -55,6 +57,13 @@ def resumed(given: list[str]) -> tuple[list[str], bool]:
         )
     place = [] if "--out" in more else ["--out", out]
     return [command, str(folder / "config.toml"), "--checkpoint", str(folder), *place, "--overwrite", *more], True
+
+
+def with_home(asked: Any) -> Any:
+    """What a call asks for, with the user's home in the place of ``~``, which no shell sees in ``--out=~/runs``."""
+    found = {field.name: getattr(asked, field.name) for field in dataclasses.fields(asked)}
+    paths = {name: value.expanduser() for name, value in found.items() if isinstance(value, Path)}
+    return dataclasses.replace(asked, **paths)
 
 
 def _split(given: list[str]) -> list[str]:

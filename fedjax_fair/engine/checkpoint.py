@@ -122,11 +122,14 @@ class Keeper(NamedTuple):
         return about
 
     def _check(self, about: Mapping[str, Any]) -> None:
+        was, now = (of.get(WIDE, False) for of in (about, self.about))
+        if was != now:
+            raise CheckpointError(f"checkpoint {self.folder} is of another run: {WIDE} was {was} and is {now}")
         moved = DEVICES in about and about[DEVICES] != self.about.get(DEVICES)
         passed = (DEVICES, PROGRAM if moved else ON_ONE)  # of several devices a round's program tells how many
         for name, mine in self.about.items():
             theirs = about.get(name)
-            if theirs == mine or name in passed or (name == WIDE and theirs is None):  # older ones do not tell
+            if theirs == mine or name in passed:
                 continue
             if name in (PROGRAM, ON_ONE, DATA, START):
                 what = PROGRAM if name == ON_ONE else name
@@ -144,7 +147,7 @@ def keeper(folder: str | Path, about: Mapping[str, Any]) -> Keeper:
     """Open a checkpoint folder for the run that ``about`` describes; leftovers of a killed write are removed.
 
     Raises:
-      CheckpointError: the folder cannot be made or written.
+      CheckpointError: the folder cannot be made or written, or holds numbered ones that are no rounds.
     """
     import orbax.checkpoint as ocp
 
@@ -195,7 +198,7 @@ def described(program: str, data: Any, start: Any, settings: Mapping[str, Any]) 
     versions = {name: metadata.version(name) for name in ("fedjax-fair", "jax", "jaxlib")}
     # In this order: another rule often starts from another state, too.
     digests = {PROGRAM: program, DATA: digest(*_bytes_of_data(data)), START: digest(*bytes_of(start))}
-    wide = {WIDE: bool(jax.config.read(WIDE))}
+    wide = {WIDE: True} if jax.config.read(WIDE) else {}
     return versions | {"device": device()} | wide | dict(settings) | digests
 
 

@@ -147,7 +147,7 @@ def check_labels(loss: PerExample, tried: Tried, y: np.ndarray) -> None:
 def check_metric(metric: PerExample, by_default: bool, one: bool, tried: Tried, y: np.ndarray) -> None:
     """A metric that cannot tell right from wrong under this loss."""
     two = "for one logit ff.losses.binary_accuracy, --metric binary_accuracy"
-    hint = f"pass a metric of outputs and labels, {'such as ff.losses.rmse' if tried.highest > 1 else two}"
+    hint = f"pass a metric of outputs and labels, {'such as ff.losses.rmse' if one and tried.highest > 1 else two}"
     if one and tried.highest > 0 and says_one_class_only(metric, tried):
         raise ValueError(
             f"metric must depend on the outputs, but accuracy of one output, {list(tried.outputs.shape[1:])} an "

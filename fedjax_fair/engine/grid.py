@@ -74,10 +74,13 @@ def label(point: Point) -> str:
 
 def readable(points: Mapping[str, Point]) -> dict[str, Point]:
     """The points, with what no file has a form for in words, such as functions."""
-    return {
-        name: {k: v if isinstance(v, bool | int | float | str | None) else word(v) for k, v in point.items()}
-        for name, point in points.items()
-    }
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [plain(part) for part in value]
+        return value if isinstance(value, bool | int | float | str | None) else word(value)
+
+    return {name: {k: plain(v) for k, v in point.items()} for name, point in points.items()}
 
 
 def numbered(names: list[str]) -> list[str]:

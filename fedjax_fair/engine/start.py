@@ -171,14 +171,19 @@ def _any_key() -> Any:
 
 def own_state(state: Any, sim: Simulation) -> SimState:
     """``state``, or ValueError unless it is one of this simulation."""
-    wanted = _first_state.eval_shape(_any_key(), init=sim.init)
-    mine, like = (_form(tree) for tree in (state, wanted))
     if not isinstance(state, SimState):
         raise ValueError(f"state must be what a run of this simulation left, got {type(state).__name__}")
-    if mine != like:
+    wanted = _first_state.eval_shape(_any_key(), init=sim.init)
+    mine, like = (_form(tree) for tree in (state, wanted))
+    if mine[:2] != like[:2]:
         fitting(state.params, wanted.params, "state.params")
-        other = "simulation" if mine[:2] != like[:2] else "jax_enable_x64"
-        raise ValueError(f"state must be what a run of this simulation left, got one of another {other}")
+        raise ValueError("state must be what a run of this simulation left, got one of another simulation")
+    if mine[2] != like[2]:
+        fitting(state.params, wanted.params, "state.params")
+        got, due = next(pair for pair in zip(mine[2], like[2]) if pair[0] != pair[1])
+        raise ValueError(
+            f"state must hold numbers of this simulation's types, got {got} for {due}, as of another jax_enable_x64"
+        )
     return state
 
 

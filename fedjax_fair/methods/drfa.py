@@ -106,7 +106,7 @@ def drfa(lr: Array | float = 0.001, sampling: Literal["mixture", "selector"] = "
         heard = jnp.isfinite(rise) & report.active.any()
         raised = state.weights.at[asked].add(jnp.where(heard, rise, 0))
         weights = project_simplex(raised, jnp.ones(raised.shape, bool))
-        at = 1 - jax.random.uniform(when, (), jnp.float32).astype(coef.dtype)
+        at = 1 - jax.random.uniform(when, (), jnp.float32).astype(coef.dtype)  # in 64-bit mode, too: the same step
         return coef, DRFAState(jnp.where(heard.any(), weights, state.weights), at)
 
     return Method(

@@ -38,7 +38,7 @@ def is_nnx_class(value: Any) -> bool:
 def refuse(collections: str) -> ValueError:
     """The error of a model that keeps more than parameters."""
     instead = "make it a parameter, or an array of the module that never changes"
-    if collections == "batch_stats":
+    if "batch_stats" in collections:
         instead = "replace batch normalisation by nn.GroupNorm or nn.LayerNorm"
     return ValueError(
         f"model keeps {collections} besides its parameters, which cannot be averaged over clients; {instead}"

@@ -1,6 +1,8 @@
 """Modules of flax's nnx as the engine's models: their switches for training, their streams of keys."""
 
+import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -100,8 +102,15 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
 
 def _called(factory: Callable, rngs: nnx.Rngs) -> Any:
     """What a factory builds; ValueError where it raises anything, as one of another library's models does."""
-    of = getattr(factory, "func", factory)  # nnx's classes, and partials of them, do not tell their arguments
-    by_name = "rngs" in arguments_of(getattr(of, "__init__", of) if isinstance(of, type) else of)
+    of = factory.func if isinstance(factory, partial) else factory
+    own = arguments_of(
+        getattr(of, "__init__", of) if isinstance(of, type) else of
+    )  # nnx's classes tell no arguments
+    by_name = "rngs" in own and own["rngs"].kind is not inspect.Parameter.POSITIONAL_ONLY
+    if isinstance(factory, partial) and "rngs" in factory.keywords:
+        raise ValueError(
+            "model must leave rngs open, got a functools.partial that gives it: every seed has its own"
+        )
     try:
         return factory(rngs=rngs) if by_name else factory(rngs)
     except Exception as error:  # whatever a user's function raises

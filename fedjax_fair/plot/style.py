@@ -118,7 +118,7 @@ def named(curves: Mapping[str, Any]) -> Mapping[str, Any]:
     """``curves``, checked to be a dictionary that is not empty."""
     if not isinstance(curves, Mapping) or not curves:
         raise ValueError(f"curves must be a dictionary with at least one rule, got {str(curves)[:30]}")
-    return curves
+    return {str(name): curve for name, curve in curves.items()}
 
 
 def pair_of(name: str, pair: Any) -> tuple[NDArray[Any], NDArray[np.float64]]:

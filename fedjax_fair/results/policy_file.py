@@ -28,7 +28,7 @@ def save_policy(policy: Policy, path: str | Path) -> Path:
       the path.
 
     Raises:
-      ValueError: ``policy`` is none, or its numbers are not finite.
+      ValueError: ``policy`` is none, of another network, or its numbers are not finite.
       CheckpointError: a ValueError; the file cannot be written.
     """
     check_policy(policy)

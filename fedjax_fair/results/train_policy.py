@@ -96,8 +96,9 @@ def train_policy(
         :math:`-\bar a \log \operatorname{Gini}(a)`. Of rounds with at least two clients.
       std: sigma of the first and of the last episode.
       discount: gamma, in [0, 1]; 0 credits a reward to the last action alone.
-      baseline: b. "round": the round's mean reward over the federations. "own": the running mean (decay .8) over
-        the episodes of a federation's own reward in that round, which starts at the former. None: 0.
+      baseline: b. "round": the round's mean reward over the federations, of which there must be two. "own": the
+        running mean (decay .8) over the episodes of a federation's own reward in that round, which starts at the
+        former. None: 0.
       beta: step size of Adam (whose epsilon is 1e-5).
       policy: one to go on from; its state and weights are kept. By default the weights are uniform at first.
       seed: of the first policy, the initial models, the batches and the actions.

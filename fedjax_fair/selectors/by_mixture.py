@@ -37,7 +37,8 @@ def by_mixture(m: int) -> Selector:
         mix, throw = jax.random.split(key)
         order = jax.random.permutation(mix, context.n_clients)  # else neighbours would never be drawn together
         until = jnp.cumsum(inclusion(context.rule.weights, m)[order])
-        marks = jax.random.uniform(throw, (), jnp.float32).astype(until.dtype) + jnp.arange(m)
+        start = jax.random.uniform(throw, (), jnp.float32)  # in 64-bit mode, too: the same cohorts
+        marks = start.astype(until.dtype) + jnp.arange(m)
         places = jnp.searchsorted(until, marks.astype(until.dtype), side="right")
         ids = order.at[places].get(mode="fill", fill_value=context.n_clients)  # beyond the last client, nobody
         return ids.astype(jnp.int32), state

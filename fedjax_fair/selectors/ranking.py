@@ -19,7 +19,7 @@ def top(values: Array, m: int, key: Key) -> Array:
     """Places of the m largest values, ties in random order; NaN, which no comparison can place, comes last."""
     values = jnp.where(jnp.isnan(values), -jnp.inf, values)
     if values.shape[0] < MANY or 2 * m > values.shape[0]:
-        tiebreak = jax.random.uniform(key, values.shape, jnp.float32)
+        tiebreak = jax.random.uniform(key, values.shape, jnp.float32)  # in 64-bit mode, too: the same cohorts
         return jnp.lexsort((tiebreak, values))[::-1][:m].astype(jnp.int32)
     # The same without a sort of all, and without a draw for each of them where the first m + 1 differ.
     first = largest(values, m + 1)

@@ -3,11 +3,12 @@
 import contextlib
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
 from fedjax_fair.cli.folders import check_own
-from fedjax_fair.cli.resuming import resumed
+from fedjax_fair.cli.resuming import resumed, with_home
 from fedjax_fair.cli.several import alone_again
 
 
@@ -30,6 +31,19 @@ def test_another_command_does_not_go_on(tmp_path):
     (tmp_path / "resume.json").write_text(json.dumps({"command": "run", "out": "found"}))
     with pytest.raises(ValueError, match=f"is of another command, go on with fedjax-fair run --resume {tmp_path}$"):
         resumed(["compare", "--resume", str(tmp_path)])
+
+
+@dataclasses.dataclass
+class Placed:
+    out: Path | None
+    checkpoint: Path | None = None
+    data: str = "~/data.csv"
+
+
+def test_a_path_may_begin_with_the_users_home(monkeypatch):
+    """As in --out=~/runs, which a shell leaves as it is, and in a config.toml."""
+    monkeypatch.setenv("HOME", "/home/me")
+    assert with_home(Placed(Path("~/runs"))) == Placed(Path("/home/me/runs"))
 
 
 @dataclasses.dataclass

@@ -184,7 +184,9 @@ def test_a_checkpoint_and_a_state_of_other_floats_are_refused(finished):
     with jax.enable_x64(True):
         with pytest.raises(CheckpointError, match=r"jax_enable_x64 was False and is True"):
             play(finished, build())
-        with pytest.raises(ValueError, match=r"^state must be what .* left, got one of another jax_enable_x64$"):
+        with pytest.raises(
+            ValueError, match=r"^state must hold .*, got float32 for float64, as of another jax_enable_x64$"
+        ):
             ff.run(build(), state=state, rounds=3)
 
 

@@ -253,8 +253,9 @@ def test_a_stock_model_takes_one_array_of_an_example(data):
 
 
 def test_a_state_of_another_simulation_is_refused(sim, data):
-    with refused("state must be what a run of this simulation left, got int"):
-        ff.run(sim, state=3, rounds=1)
+    for what, kind in ((3, "int"), ("kept", "str")):
+        with refused(f"state must be what a run of this simulation left, got {kind}"):
+            ff.run(sim, state=what, rounds=1)
     other = ff.simulation(linear, data, aggregator=ff.fedmaba(), trainer=FULL)
     with refused("state must be what a run of this simulation left, got one of another simulation"):
         ff.run(other, state=sim.init(jax.random.key(0)), rounds=1)

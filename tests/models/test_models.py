@@ -213,6 +213,7 @@ NNX = {
     "class": Nnx,
     "by name": ByName,
     "partial": functools.partial(Nnx, width=40),
+    "in its place": lambda rngs, /: Nnx(rngs, 40),
     "factory": lambda rngs: Nnx(rngs, 40),
     "instance": Nnx(nnx.Rngs(3)),
 }
@@ -404,12 +405,13 @@ class Equinox:
     [
         (nnx.Linear, r"Linear was taken for such a function, and raised TypeError: .* missing 2 required"),
         (lambda: 3, r"<lambda> was taken for such a function, and raised TypeError: .* takes 0 positional"),
+        (functools.partial(Nnx, rngs=nnx.Rngs(0)), r"leave rngs open, got a functools\.partial that gives it"),
         (Equinox(), r"pair where it is of equinox, got Equinox: params are its arrays, eqx\.filter\(model, "),
     ],
-    ids=["layer", "no arguments", "equinox"],
+    ids=["layer", "no arguments", "given", "equinox"],
 )
 def test_a_callable_that_is_no_factory_is_refused_in_one_sentence(model, sentence):
-    with pytest.raises(ValueError, match=rf"^model must be [^\n]*{sentence}[^\n]+$"):
+    with pytest.raises(ValueError, match=rf"^model must [^\n]*{sentence}[^\n]+$"):
         as_model(model).init(KEY, ONES)
 
 

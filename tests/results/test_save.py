@@ -191,8 +191,8 @@ def test_settings_that_are_functions_are_kept_in_words(history, tmp_path, monkey
         {"a": [history]},
         **settled,
         **kept,
-        settings={"a": {"f": max, "lr": 0.1}},
-        grids={"a": {"f": [max], "lr": [0.1]}},
+        settings={"a": {"f": max, "widths": (20, 10), "lr": 0.1}},
+        grids={"a": {"f": [max], "widths": [(20, 10)], "lr": [0.1]}},
         tried={},
         tried_runs={},
     )
@@ -200,7 +200,7 @@ def test_settings_that_are_functions_are_kept_in_words(history, tmp_path, monkey
     place = ff.save("~/out", found)
     assert place == tmp_path / "out"
     assert json.loads((place / "summary.json").read_text())["comparison"]["settings"] == {
-        "a": {"f": "max", "lr": 0.1}
+        "a": {"f": "max", "widths": [20, 10], "lr": 0.1}
     }
 
 
