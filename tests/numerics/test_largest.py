@@ -38,7 +38,7 @@ def test_ties_are_broken_as_by_a_sort(name, monkeypatch):
 
 
 def test_of_two_alike_in_everything_the_later_comes_first(monkeypatch):
-    monkeypatch.setattr(jax.random, "uniform", lambda key, shape: jnp.zeros(shape))
+    monkeypatch.setattr(jax.random, "uniform", lambda key, shape, dtype: jnp.zeros(shape, dtype))
     values, key = jnp.asarray(MANY["few values"], jnp.float32), jax.random.key(3)
     found = ranking.top(values, 7, key)
     monkeypatch.setattr(ranking, "MANY", 10**9)
