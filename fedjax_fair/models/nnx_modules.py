@@ -103,9 +103,8 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
 def _called(factory: Callable, rngs: nnx.Rngs) -> Any:
     """What a factory builds; ValueError where it raises anything, as one of another library's models does."""
     of = factory.func if isinstance(factory, partial) else factory
-    own = arguments_of(
-        getattr(of, "__init__", of) if isinstance(of, type) else of
-    )  # nnx's classes tell no arguments
+    # A class of nnx has the signature (*args, **kwargs), its __init__ its own.
+    own = arguments_of(getattr(of, "__init__", of) if isinstance(of, type) else of)
     by_name = "rngs" in own and own["rngs"].kind is not inspect.Parameter.POSITIONAL_ONLY
     if isinstance(factory, partial) and "rngs" in factory.keywords:
         raise ValueError(
