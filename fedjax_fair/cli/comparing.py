@@ -29,7 +29,7 @@ from fedjax_fair.results.compare import compare
 from fedjax_fair.results.compare_arguments import check_name
 from fedjax_fair.results.compare_plan import CRITERIA
 from fedjax_fair.results.comparison import Comparison
-from fedjax_fair.results.folder import write, write_plots
+from fedjax_fair.results.folder import files_of, write, write_plots
 from fedjax_fair.types import Simulation
 
 
@@ -206,7 +206,8 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
     found = with_flag_names(found)._replace(rows=contest.rows)
     if found.settings:
         say_what_was_chosen(folder, found)
-    write(folder, found.runs, header_of(contest.ground, contest.cohort, command), contest.ground.honest, found)
+    header = header_of(contest.ground, contest.cohort, command)
+    write(folder, files_of(found.runs, header, contest.ground.honest, found))
     finish(contest, folder, found, notes)
     if experiment.plots:
         write_plots(folder, found.runs, contest.ground.honest)

@@ -20,7 +20,7 @@ from fedjax_fair.engine.history import History
 from fedjax_fair.engine.progress import lines
 from fedjax_fair.engine.run import run
 from fedjax_fair.engine.sweep import sweep
-from fedjax_fair.results.folder import about, write, write_frontier, write_plots
+from fedjax_fair.results.folder import about, files_of, write, write_frontier, write_plots
 from fedjax_fair.results.table import left_out, table
 
 Runs = dict[str, list[History]]
@@ -52,7 +52,7 @@ def train(plan: Plan, folder: Path, command: list[str]) -> None:
         runs[rule] = histories
         if not first:
             continue
-        write(folder, runs, header, plan.ground.honest)
+        write(folder, files_of(runs, header, plan.ground.honest))
         seconds = time.perf_counter() - start
         notes.print(f"{rule}: {seeds} x {experiment.rounds} rounds in {seconds:.1f} s{left_out(histories)}")
     if first:
@@ -77,7 +77,8 @@ def train_grid(plan: Grid, folder: Path, command: list[str]) -> None:
         workers=experiment.workers,
         scheduler=experiment.scheduler,
     )
-    write(folder, swept.runs, header_of(plan.ground, plan.cohort, command), plan.ground.honest, points=swept.points)
+    header = header_of(plan.ground, plan.cohort, command)
+    write(folder, files_of(swept.runs, header, plan.ground.honest, points=swept.points))
     seconds = time.perf_counter() - start
     notes.print(f"{points} points x {seeds} seeds x {experiment.rounds} rounds in {seconds:.1f} s")
     for point, histories in swept.runs.items():

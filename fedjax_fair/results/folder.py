@@ -88,39 +88,39 @@ def new_folder(wanted: Path) -> Path:
     return claim_folder(folder, overwrite=False)
 
 
-def write(
-    folder: Path,
-    runs: Runs,
-    about: Mapping[str, Any],
-    clients: np.ndarray | None = None,
-    comparison: Comparison | None = None,
-    points: Sequence[Point] = (),
-) -> None:
-    """Write ``summary.json``, ``summary.csv`` and ``history.npz`` for the rules that have finished so far.
+Files = dict[str, str | bytes]
+"""What is written, by name, in this order."""
 
-    The summaries judge by ``clients``, bool[N]; the history holds all. A comparison's measures and differences are
-    in the summary, and its tables in ``comparison.txt`` and ``comparison.tex``. A sweep's ``points``, one for each
-    of the runs, are columns of the CSV. Tables and figures of results that were there before go.
+
+def write(folder: Path, files: Files) -> None:
+    """Write files; tables and figures of results that were there before go.
 
     Raises:
       ValueError: the folder cannot be written, as on a full disk.
     """
     try:
-        _write(folder, runs, about, clients, comparison, points)
+        for name in DERIVED:
+            (folder / name).unlink(missing_ok=True)
+        for name, text in files.items():
+            write_atomically(folder / name, text)
     except OSError as error:
         raise ValueError(f"results cannot be written to {folder}: {error.strerror or error}") from error
 
 
-def _write(
-    folder: Path,
+def files_of(
     runs: Runs,
     about: Mapping[str, Any],
-    clients: np.ndarray | None,
-    comparison: Comparison | None,
-    points: Sequence[Point],
-) -> None:
-    for name in DERIVED:
-        (folder / name).unlink(missing_ok=True)
+    clients: np.ndarray | None = None,
+    comparison: Comparison | None = None,
+    points: Sequence[Point] = (),
+) -> Files:
+    """``summary.json``, ``summary.csv`` and ``history.npz`` for the rules that have finished so far.
+
+    The summaries judge by ``clients``, bool[N]; the history holds all. A comparison's measures and differences are
+    in the summary, and its tables in ``comparison.txt`` and ``comparison.tex``. A sweep's ``points``, one for each
+    of the runs, are columns of the CSV.
+    """
+    files: Files = {}
     summaries = {rule: summarize(histories, clients) for rule, histories in runs.items()}
     lost = {rule: np.array([outcome(h, None, who(clients)).lost for h in of]) for rule, of in runs.items()}
     rules = {
@@ -137,8 +137,7 @@ def _write(
     found = {**about, "rules": rules, **kind, **({"identical": alike} if alike else {})}
     if comparison is not None:
         found["comparison"] = comparison.to_json()
-        write_atomically(folder / "comparison.txt", comparison.table() + "\n")
-        write_atomically(folder / "comparison.tex", _tabulars(comparison))
+        files |= {"comparison.txt": comparison.table() + "\n", "comparison.tex": _tabulars(comparison)}
     keys = _of_all(dict.fromkeys(measures) for measures in summaries.values())
     headings = [f"{key}_{s}" for key in keys for s in ("mean", "std")]
     settings = setting_columns(points or [{} for _ in runs], {*keys, *headings})
@@ -146,7 +145,7 @@ def _write(
     for i, (rule, measures) in enumerate(summaries.items()):
         figures = [f"{value:.6g}" for key in keys for value in _over_seeds(key, measures[key], lost[rule])]
         rows.append([rule, *(of[i] for of in settings.values()), len(lost[rule]), lost[rule].sum(), *figures])
-    write_atomically(folder / "summary.csv", _csv(rows))
+    files["summary.csv"] = _csv(rows)
 
     arrays = {} if clients is None else {"honest": clients}
     names = {history.clients for histories in runs.values() for history in histories}
@@ -165,8 +164,7 @@ def _write(
         arrays[f"{rule}/judged"] = np.stack([judged(history, first) for history in histories])
     buffer = BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    write_atomically(folder / "history.npz", buffer.getvalue())
-    write_atomically(folder / "summary.json", to_json(found))  # last: what has it has all
+    return files | {"history.npz": buffer.getvalue(), "summary.json": to_json(found)}  # last: what has it has all
 
 
 def _tabulars(of: Comparison) -> str:

@@ -12,7 +12,7 @@ from fedjax_fair.engine.files import write_atomically
 from fedjax_fair.engine.history import History
 from fedjax_fair.engine.sweep import Sweep
 from fedjax_fair.results.comparison import Comparison
-from fedjax_fair.results.folder import about, claim_folder, clear, write, write_plots
+from fedjax_fair.results.folder import about, claim_folder, clear, files_of, write, write_plots
 from fedjax_fair.results.table import check_clients, check_runs, one_split
 
 
@@ -73,13 +73,14 @@ def save(
         }
     config = FROM_PYTHON + _as_toml(given)
     place = claim_folder(Path(folder).expanduser(), overwrite, name="folder", how="overwrite=True")
-    clear(place)
     who = found.clients if found is not None else None if clients is None else np.asarray(clients)
     sizes = sorted({history.ids.shape[1] for histories in listed.values() for history in histories})
     cohort = sizes[0] if len(sizes) == 1 else ", ".join(map(str, sizes))
     head = about(_command()) | {"model": str(given.get("model", "a model of one's own")), "cohort": cohort}
+    files = files_of(listed, head, who, found, runs.points if isinstance(runs, Sweep) else ())
+    clear(place)  # all that could fail has been made
     write_atomically(place / "config.toml", config)
-    write(place, listed, head, who, found, runs.points if isinstance(runs, Sweep) else ())
+    write(place, files)
     if plots:
         write_plots(place, listed, who)
     return place

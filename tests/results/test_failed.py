@@ -10,7 +10,7 @@ import fedjax_fair as ff
 from fedjax_fair.data.names import Names
 from fedjax_fair.engine.outcome import of_clients
 from fedjax_fair.results.comparison import Comparison
-from fedjax_fair.results.folder import write, write_plots
+from fedjax_fair.results.folder import files_of, write, write_plots
 from fedjax_fair.results.report import report
 
 NAN = float("nan")
@@ -161,7 +161,7 @@ def test_a_folder_and_its_page_name_failures_metric_and_doubles(tmp_path):
     }
     runs = {rule: [errors[rule], errors[rule]] for rule in "ac"} | {"b": [errors["a"], errors["a"]]}
     runs["d"] = [errors["a"], errors["c"]]
-    write(tmp_path, runs, {"model": "m", "cohort": 2, "versions": {}, "command": "x"})
+    write(tmp_path, files_of(runs, {"model": "m", "cohort": 2, "versions": {}, "command": "x"}))
     write_plots(tmp_path, runs)
     kept = json.loads((tmp_path / "summary.json").read_text())
     assert kept["identical"] == [["a", "b"]]
@@ -305,7 +305,8 @@ def test_the_others_results_are_not_those_of_a_run_in_which_a_client_fails(every
 
 
 def test_a_folder_of_failures_alone_has_a_page_without_curves(tmp_path):
-    write(tmp_path, {"a": [DEAD], "b": [DEAD]}, {"model": "m", "cohort": 2, "versions": {}, "command": "x"})
+    about = {"model": "m", "cohort": 2, "versions": {}, "command": "x"}
+    write(tmp_path, files_of({"a": [DEAD], "b": [DEAD]}, about))
     write_plots(tmp_path, {"a": [DEAD]})
     assert not (tmp_path / "lorenz.png").exists()
     (tmp_path / "config.toml").write_text('dataset = "synthetic"\n')

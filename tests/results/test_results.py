@@ -11,7 +11,7 @@ import fedjax_fair as ff
 from fedjax_fair.cli.arguments import read_command
 from fedjax_fair.cli.commands import set_up
 from fedjax_fair.results import folder as results
-from fedjax_fair.results.folder import write
+from fedjax_fair.results.folder import files_of, write
 from fedjax_fair.types import Evaluation
 
 
@@ -40,7 +40,7 @@ def test_what_is_not_finite_is_null_in_json_and_nan_in_csv(tmp_path):
     )
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        write(tmp_path, {"fedavg": [history]}, {"model": "mlp", "cohort": 2})
+        write(tmp_path, files_of({"fedavg": [history]}, {"model": "mlp", "cohort": 2}))
 
     def refuse(constant):
         raise AssertionError(f"{constant} is no JSON")
@@ -107,7 +107,7 @@ def test_tables_and_files_are_judged_by_the_clients_they_are_given(tmp_path):
     table = ff.table({"a": history}, clients=honest).splitlines()
     (row,) = [line.split() for line in table if line.split()[:1] == ["a"]]
     assert row[1:3] == ["40.0", "400.0"]
-    write(tmp_path, {"a": [history]}, {}, honest)
+    write(tmp_path, files_of({"a": [history]}, {}, honest))
     kept = json.loads((tmp_path / "summary.json").read_text())["rules"]["a"]
     assert kept["accuracy"]["mean"] == pytest.approx(40)
     assert np.load(tmp_path / "history.npz")["a/accuracy"].shape == (1, 2, 3)  # everybody's

@@ -282,6 +282,15 @@ def test_the_command_line_refuses_what_only_python_knows(history, tmp_path, caps
     assert "was written by ff.save, from Python: it does not hold all of the run" in capsys.readouterr().err
 
 
+def test_results_of_which_no_file_can_be_made_leave_the_others_as_they_are(history, tmp_path, monkeypatch):
+    place = ff.save(tmp_path / "found", {"old": history}, {"lr": 1})
+    before = {file.name: file.read_bytes() for file in place.iterdir()}
+    monkeypatch.setattr("fedjax_fair.results.folder.to_json", lambda found: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        ff.save(place, {"new": history}, {"lr": 2}, overwrite=True)
+    assert {file.name: file.read_bytes() for file in place.iterdir()} == before
+
+
 def test_results_that_cannot_be_written_over_others_leave_none(history, tmp_path, monkeypatch):
     """Not a half of each."""
     place = ff.save(tmp_path / "found", {"old": history}, {"lr": 1})
