@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import itertools
 import json
 import re
 from collections.abc import Callable
@@ -221,7 +222,8 @@ def say_what_was_chosen(folder: Path, found: Comparison) -> None:
     config = folder / "config.toml"
     chosen = "".join(f"#   {rule} {label(point)}\n" for rule, point in found.settings.items())
     said = "# Tuned: the results are those of the settings chosen on validation, in place of what stands below.\n"
-    write_atomically(config, said + chosen + config.read_text())
+    settings = itertools.dropwhile(lambda line: line.startswith("#"), config.read_text().splitlines(keepends=True))
+    write_atomically(config, said + chosen + "".join(settings))
 
 
 def finish(contest: Contest, folder: Path, found: Comparison, notes: Any) -> None:

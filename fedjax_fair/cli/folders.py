@@ -10,7 +10,7 @@ from typing import Any
 
 from fedjax_fair.cli import several
 from fedjax_fair.cli.experiment import source_of
-from fedjax_fair.cli.resuming import RESUME
+from fedjax_fair.cli.resuming import RESUME, digest_of_config
 from fedjax_fair.cli.toml import dump_toml
 from fedjax_fair.cli.unused import needless, say_unused
 from fedjax_fair.engine.files import to_json, write_atomically
@@ -72,11 +72,14 @@ def claim_folders(experiment: Any, rules: tuple[str, ...], going_on: bool, comma
         cohort=cohort,
     )
     left = needless(experiment, rules, points)
+    config = dump_toml(dataclasses.replace(kept, checkpoint_every=None), left)
     if going_on:
-        check_own(folder, dump_toml(dataclasses.replace(kept, checkpoint_every=None), left))
-    write_atomically(folder / "config.toml", dump_toml(dataclasses.replace(kept, checkpoint_every=None), left))
+        check_own(folder, config)
+    if not (going_on and (folder / "summary.json").exists()):  # else it may be headed by what was chosen
+        write_atomically(folder / "config.toml", config)
     if keep is not None and not going_on:
         write_atomically(keep / "config.toml", dump_toml(kept, left))
     if keep is not None:  # one that goes on may have got another folder
-        write_atomically(keep / RESUME, to_json({"command": command, "out": str(folder.absolute())}))
+        told = {"command": command, "out": str(folder.absolute()), "config": digest_of_config(keep)}
+        write_atomically(keep / RESUME, to_json(told))
     return folder

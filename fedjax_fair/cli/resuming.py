@@ -1,6 +1,7 @@
 """``run``, ``compare`` and ``sweep --resume FOLDER``: the words that they stand for."""
 
 import dataclasses
+import hashlib
 import json
 import shlex
 from pathlib import Path
@@ -50,6 +51,11 @@ def resumed(given: list[str]) -> tuple[list[str], bool]:
         command, out = "", None
     if command not in TRAINING or not isinstance(out, str):
         raise ValueError(f"resume {folder} holds a damaged {RESUME}: it must name the command and the folder out")
+    if left.get("config") not in (None, digest_of_config(folder)):
+        raise ValueError(
+            f"resume {folder} holds another config.toml than the call was begun with, which would be another "
+            "experiment: put the first one back, or begin anew with it in another folder"
+        )
     if given[0] != command:
         raise ValueError(
             f"resume {folder} is of another command, go on with fedjax-fair {command} --resume "
@@ -57,6 +63,12 @@ def resumed(given: list[str]) -> tuple[list[str], bool]:
         )
     place = [] if "--out" in more else ["--out", out]
     return [command, str(folder / "config.toml"), "--checkpoint", str(folder), *place, "--overwrite", *more], True
+
+
+def digest_of_config(folder: Path) -> str | None:
+    """Of the settings that a checkpoint's folder holds; None without any."""
+    config = folder / "config.toml"
+    return hashlib.sha256(config.read_bytes()).hexdigest() if config.exists() else None
 
 
 def with_home(asked: Any) -> Any:

@@ -48,7 +48,7 @@ class Keeper(NamedTuple):
         import orbax.checkpoint as ocp
 
         arrays, empty = pack({"state": state, "history": history})
-        about = self.about | {"empty": empty}
+        about = self.about | {"empty": empty, "values": _digest(arrays)}
         parts = ocp.args.Composite(arrays=ocp.args.StandardSave(arrays), about=ocp.args.JsonSave(about))
         there = max((int(step.name) for step in self.folder.iterdir() if step.name.isdigit()), default=None)
         if there != self.manager.latest_step():  # Orbax, which looked when it was opened, would write over it
@@ -95,6 +95,8 @@ class Keeper(NamedTuple):
         with self._reading(played):
             about = self._about(played)
             arrays = self.manager.restore(played, args=ocp.args.Composite(arrays=ocp.args.StandardRestore())).arrays
+            if about.get("values") not in (None, _digest(arrays)):  # Orbax looks at its own tables alone
+                raise ValueError("its arrays are not those that were written")
             found = unpack({"state": state, "history": history}, arrays, about["empty"])
         return played, found["state"], found["history"]
 
@@ -151,7 +153,7 @@ def keeper(folder: str | Path, about: Mapping[str, Any]) -> Keeper:
     """
     import orbax.checkpoint as ocp
 
-    logging.getLogger("absl").setLevel(logging.ERROR)  # a line for every save
+    logging.getLogger("absl").setLevel(logging.CRITICAL)  # a line for every save, and errors that are raised, too
     place = place_of(folder)
     me = jax.process_index()  # of several processes the one that has the folder writes and reads by itself
     alone = ocp.options.MultiprocessingOptions(primary_host=me, active_processes={me})
@@ -221,6 +223,10 @@ def program_of(sim: Simulation) -> str:
 
 def _bytes_of_data(data: Any) -> list[bytes]:
     return [*bytes_of(data), *([data.x.fingerprint()] if isinstance(data.x, HostStore) else [])]
+
+
+def _digest(arrays: Mapping[str, Any]) -> str:
+    return digest(*(piece for name in sorted(arrays) for piece in (name.encode(), *bytes_of(arrays[name]))))
 
 
 def pack(tree: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

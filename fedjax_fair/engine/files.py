@@ -15,7 +15,10 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     try:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
         os.replace(partial, path)
-    except BaseException:  # a full disk, or Ctrl-C
+    except OSError as error:  # a full disk does not say where
+        partial.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    except BaseException:  # Ctrl-C
         partial.unlink(missing_ok=True)
         raise
 

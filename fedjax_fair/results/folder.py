@@ -57,6 +57,8 @@ def claim_folder(folder: Path, overwrite: bool, name: str = "out", how: str = "-
         probe = folder / ".writable"
         probe.touch()
         probe.unlink()
+        for half in folder.glob(".*.part"):  # of a call that was killed while it wrote
+            half.unlink(missing_ok=True)
     except OSError as error:
         raise ValueError(f"{name} {folder} cannot be written: {error.strerror}") from error
     return folder

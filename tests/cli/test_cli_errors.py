@@ -320,3 +320,13 @@ def test_what_is_not_explained_is_the_parsers_own_message_on_one_line(call, caps
     assert said
     assert not set(said) & set("│╭╰─")
     assert "helptext" not in said
+
+
+def test_a_full_disk_is_one_sentence(capsys, monkeypatch, tmp_path):
+    def full(*places):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fedjax_fair.engine.files.os.replace", full)
+    small = ["--clients", "4", "--cohort", "2", "--rounds", "2", "--quiet"]
+    said = refusal(capsys, "run", *small, "--out", str(tmp_path / "found"))
+    assert said == f"{tmp_path / 'found' / 'config.toml'}: No space left on device"

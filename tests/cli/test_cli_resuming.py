@@ -4,11 +4,13 @@ import contextlib
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from fedjax_fair.cli.comparing import say_what_was_chosen
 from fedjax_fair.cli.folders import check_own
-from fedjax_fair.cli.resuming import resumed, with_home
+from fedjax_fair.cli.resuming import digest_of_config, resumed, with_home
 from fedjax_fair.cli.several import alone_again
 
 
@@ -25,6 +27,26 @@ def test_another_folder_may_take_the_results(tmp_path):
     words, _ = resumed(["run", "--resume", str(tmp_path), "--out=here", "--quiet"])
     kept = [str(tmp_path / "config.toml"), "--checkpoint", str(tmp_path), "--overwrite"]
     assert words == ["run", *kept, "--out", "here", "--quiet"]
+
+
+def test_a_damaged_or_edited_configuration_does_not_go_on(tmp_path):
+    """Half of it is a call of other rules, by default."""
+    (tmp_path / "config.toml").write_text("rounds = 5\n")
+    told = {"command": "run", "out": "found", "config": digest_of_config(tmp_path)}
+    (tmp_path / "resume.json").write_text(json.dumps(told))
+    assert resumed(["run", "--resume", str(tmp_path)])[1]
+    (tmp_path / "config.toml").write_text("")
+    with pytest.raises(ValueError, match=r"holds another config.toml than the call was begun with"):
+        resumed(["run", "--resume", str(tmp_path)])
+
+
+def test_what_was_chosen_heads_the_configuration_once(tmp_path):
+    (tmp_path / "config.toml").write_text("rounds = 5\n")
+    for q in (1.0, 5.0):
+        say_what_was_chosen(tmp_path, SimpleNamespace(settings={"qfedavg": {"q": q}}))
+    first, *rest = (tmp_path / "config.toml").read_text().splitlines()
+    assert first.startswith("# Tuned: ")
+    assert rest == ["#   qfedavg q=5", "rounds = 5"]
 
 
 def test_another_command_does_not_go_on(tmp_path):

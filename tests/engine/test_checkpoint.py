@@ -210,6 +210,21 @@ def test_a_damaged_checkpoint_says_what_to_do(tmp_path):
     same(play(tmp_path), whole)
 
 
+def test_no_flipped_bit_changes_a_result(tmp_path):
+    """Orbax has checksums of its own tables, and none of large arrays."""
+    kept = checkpoints.keeper(tmp_path, {"of": "a test"})
+    whole = {"w": np.random.default_rng(0).normal(size=20_000), "n": np.arange(3), "b": jnp.ones(9, jnp.bfloat16)}
+    kept.save(1, whole, {"rounds": np.arange(4)})
+    values = max(filter(Path.is_file, (tmp_path / "1" / "arrays").rglob("*")), key=lambda path: path.stat().st_size)
+    content = values.read_bytes()
+    for at in range(1000, len(content), len(content) // 4):
+        values.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with pytest.raises(CheckpointError, match="cannot be read after round 1 .*not those that were written"):
+            kept.load(whole, {"rounds": np.arange(4)})
+    values.write_bytes(content)
+    same(kept.load(whole, {"rounds": np.arange(4)})[1], whole)
+
+
 def test_a_place_that_cannot_be_written_is_refused_before_the_first_round(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match=r"cannot be written: Not a directory|cannot be written: File exists"):

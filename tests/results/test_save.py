@@ -14,6 +14,7 @@ import fedjax_fair as ff
 from fedjax_fair.cli.commands import main
 from fedjax_fair.engine.files import write_atomically
 from fedjax_fair.results.comparison import Comparison
+from fedjax_fair.results.folder import claim_folder
 
 pytestmark = pytest.mark.usefixtures("quick_to_compile")
 NAMES = ("Aarau", "B<b>ern", "Chur")
@@ -304,6 +305,12 @@ def test_results_that_cannot_be_written_over_others_leave_none(history, tmp_path
     with pytest.raises(ValueError, match=r"results cannot be written to .*found: No space left on device"):
         ff.save(place, {"new": history}, {"lr": 2}, overwrite=True)
     assert not {"summary.json", "history.npz"} & {file.name for file in place.iterdir()}
+
+
+def test_what_a_killed_call_left_of_a_file_goes(tmp_path):
+    (tmp_path / ".history.npz.0f.part").write_text("half")
+    claim_folder(tmp_path, overwrite=True)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_half_a_file_is_no_file(tmp_path, monkeypatch):
