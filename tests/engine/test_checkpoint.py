@@ -219,7 +219,7 @@ def test_no_flipped_bit_changes_a_result(tmp_path):
     content = values.read_bytes()
     for at in range(1000, len(content), len(content) // 4):
         values.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-        with pytest.raises(CheckpointError, match="cannot be read after round 1 .*not those that were written"):
+        with pytest.raises(CheckpointError, match=r"cannot be read after round 1 .*not those that were written"):
             kept.load(whole, {"rounds": np.arange(4)})
     values.write_bytes(content)
     same(kept.load(whole, {"rounds": np.arange(4)})[1], whole)
