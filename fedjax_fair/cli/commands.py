@@ -80,7 +80,7 @@ def act(given: list[str], alone: bool = False) -> None:
         raise
     except OSError as error:  # a full disk, a file that may not be read
         where = "" if error.filename is None else f"{error.filename}: "
-        print(f"fedjax-fair: {where}{error.strerror or error}", file=sys.stderr)
+        print(f"fedjax-fair: {where}{error.strerror or str(error) or type(error).__name__}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt as stop:
         again = "" if experiment is None else goes_on_with(experiment, words[0], claimed)
