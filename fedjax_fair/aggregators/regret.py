@@ -69,7 +69,10 @@ def ledger(
     check_choice("variant", variant, get_args(Variant))
     if hasattr(losses, "_fields") or not (hasattr(losses, "shape") or isinstance(losses, list | tuple)):
         raise ValueError(f"losses must be [T, N], such as history.received_loss, got a {type(losses).__name__}")
-    losses = jnp.asarray(losses)
+    try:
+        losses = jnp.asarray(losses)
+    except (TypeError, ValueError) as error:  # words, rows of several lengths
+        raise ValueError(f"losses must be numbers [T, N], got {type(losses).__name__}: {error}") from None
     if losses.ndim != 2 or 0 in losses.shape:
         raise ValueError(f"losses must be [T, N] with T and N above 0, got shape {losses.shape}")
     if not np.isfinite(losses).all():

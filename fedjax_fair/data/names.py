@@ -35,7 +35,7 @@ def words_of(clients: Iterable[Any]) -> Words | None:
 
 
 def _word(name: Any) -> str:
-    return name.decode() if isinstance(name, bytes) else str(name)
+    return name.decode(errors="backslashreplace") if isinstance(name, bytes) else str(name)
 
 
 def called(k: int, clients: Sequence[str] | None) -> str:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_fair.types import Key
+from fedjax_fair.types import Key, SimState
 
 
 def as_key(key: Any) -> Key:
@@ -18,7 +18,8 @@ def as_key(key: Any) -> Key:
         return jax.random.key(int(key))
     if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and not key.shape:
         return key
-    raise ValueError(f"key must be one jax.random.key(...), or a seed, got {key!r}")
+    got = "a state, which is for state=" if isinstance(key, SimState) else repr(key)
+    raise ValueError(f"key must be one jax.random.key(...), or a seed, got {got}")
 
 
 def stacked(keys: Sequence[Key]) -> Any:

@@ -11,6 +11,7 @@ from fedjax_fair.engine.checks import check_ids
 from fedjax_fair.engine.components import Components
 from fedjax_fair.robustness.faults import misreport_losses
 from fedjax_fair.selectors import cpow_d, pow_d, rpow_d, size_proportional, ucb_cs, uniform
+from fedjax_fair.selectors.slots import filled
 from fedjax_fair.types import Context, Key, Selector, SimState, State
 
 OURS = frozenset(make.__module__ for make in (cpow_d, pow_d, rpow_d, size_proportional, ucb_cs, uniform))
@@ -73,15 +74,6 @@ def select(
 def is_ours(selector: Selector) -> bool:
     """Whether it is one of the six, which fill every slot, each with another client."""
     return getattr(selector.select, "__module__", "") in OURS
-
-
-def filled(ids: Array, known: Array, n_clients: int) -> Array:
-    """i32[S]: the known ids, and in the other slots clients that are in none: rules keep states by their ids."""
-    slots = ids.shape[0]
-    few = min(n_clients, 2 * slots)  # as many as have a client for every slot beside the known
-    taken = jnp.zeros(few, bool).at[jnp.where(known, ids, few)].set(True, mode="drop")
-    free = jnp.argsort(taken, stable=True)[:slots].astype(ids.dtype)
-    return jnp.where(known, ids, free[jnp.maximum(jnp.cumsum(~known) - 1, 0)])
 
 
 def valid_ids(ids: Array, n_clients: int) -> Array:

@@ -58,6 +58,7 @@ def deviation(x: ArrayLike, where: ArrayLike | None) -> Array:
     x, where, n = _counted(x, where)
     x, scale = _scaled(x)
     gap = jnp.where(where, x - jnp.sum(x, -1, keepdims=True) / n, 0)
+    gap = jnp.where(where, gap - jnp.sum(gap, -1, keepdims=True) / n, 0)  # of what the first mean has rounded
     return jnp.sqrt(jnp.sum(gap**2, -1) / n[..., 0]) / scale[..., 0]
 
 

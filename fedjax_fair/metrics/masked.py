@@ -11,7 +11,12 @@ from jax.typing import ArrayLike
 
 def counted(x: ArrayLike, where: ArrayLike | None) -> tuple[Array, Array, Array]:
     """``x`` with 0 for who does not count, the mask, both [..., N], and how many count, [..., 1]."""
-    x = jnp.asarray(x)
+    try:
+        x = jnp.asarray(x)
+    except (TypeError, ValueError):  # words, None, rows of several lengths
+        raise ValueError("a metric needs an array of real numbers, with nan for who has none") from None
+    if jnp.iscomplexobj(x):
+        raise ValueError("a metric needs an array of real numbers, got complex ones")
     if x.ndim == 0:
         raise ValueError("a metric needs an array whose last axis is the clients, got a scalar")
     if not jnp.issubdtype(x.dtype, jnp.floating) or jnp.finfo(x.dtype).bits < 32:

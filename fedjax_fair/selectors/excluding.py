@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fedjax_fair.selectors.slots import filled
 from fedjax_fair.types import Context, Key, Report, Selector, State
 
 
@@ -69,6 +70,9 @@ def excluding(ids: Any, selector: Selector) -> Selector:
     def observe(state: State, report: Report) -> State:
         # Its own numbers: how many of those who stay come before.
         before = (jnp.asarray(np.sort(left_out), jnp.int32)[None, :] < report.ids[:, None]).sum(1, dtype=jnp.int32)
-        return selector.observe(state, report._replace(ids=report.ids - before))
+        # A slot left empty may hold a client that is left out: here one of its own, of no other slot, in its place.
+        known = ~jnp.isin(report.ids, jnp.asarray(left_out, jnp.int32))
+        ids = filled(report.ids - before, known, 2 * selector.cohort)
+        return selector.observe(state, report._replace(ids=ids))
 
     return Selector(init, select, observe, selector.cohort)

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -334,7 +335,11 @@ def test_natural_clients_are_sorted_by_name():
         (lambda: partition.by_client([1, "a"]), "hashed and sorted"),
         (lambda: partition.by_client([[1], [2]]), "hashed and sorted"),
         (lambda: partition.by_client(np.array([0.0, np.nan])), "NaN, first for example 1"),
-        (lambda: partition.by_client([0.0, float("nan")]), "client_id holds NaN"),
+        (lambda: partition.by_client([0.0, float("nan")]), "client_id holds NaN, first for example 1"),
+        (lambda: partition.by_client(["a", None, "b"]), "client_id holds None, first for example 1"),
+        (lambda: partition.by_client(["a", "b", float("nan")]), "client_id holds NaN, first for example 2"),
+        (lambda: partition.by_client(["a", pd.NA]), "client_id holds <NA>, first for example 1"),
+        (lambda: partition.by_client(np.ma.array([0, 999], mask=[0, 1])), "must be complete, got a masked array"),
         (lambda: partition.by_client([1, 2])(np.zeros(3), 0), "one entry per example, 3, got 2"),
         (lambda: partition.describe([np.arange(3)]), "needs the labels"),
     ],

@@ -244,6 +244,11 @@ def test_a_wrong_run_is_one_sentence_before_anything_is_compiled(sim, arguments,
     assert played == []
 
 
+def test_a_state_in_the_keys_place_says_where_it_goes(sim):
+    with pytest.raises(ValueError, match=r"a seed, got a state, which is for state=$"):
+        ff.run(sim, sim.init(jax.random.key(0)), rounds=3)
+
+
 def test_a_stock_model_takes_one_array_of_an_example(data):
     several = data._replace(x={"age": data.x, "scan": data.x})
     with refused(

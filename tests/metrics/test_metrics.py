@@ -286,3 +286,21 @@ def test_one_program_summarises_few_rows_of_any_number():
     assert made.count == 0
     for key, value in last.items():
         assert_array_equal(table[key][:, -1], value)
+
+
+@pytest.mark.parametrize("x", [np.full(17, 0.1), np.full(3, 3e38), np.full(1000, 0.9)])
+def test_equal_values_have_no_spread(x):
+    """The mean of a float32 is rounded; what it lacks is no spread."""
+    assert_allclose(metrics.std(np.float32(x)), 0, atol=1e-6 * np.float32(x[0]))
+    assert_allclose(metrics.variance(np.float32(x)) if x[0] < 1 else 0, 0, atol=1e-9)
+
+
+def test_nearly_equal_values_have_the_spread_that_they_have():
+    x = np.float32(0.9 + 1e-6 * np.random.default_rng(0).random(1000))
+    assert_allclose(metrics.std(x), 100 * x.astype(np.float64).std(), rtol=1e-3)
+
+
+@pytest.mark.parametrize("x", ["abc", [None, 0.5], [1 + 2j]])
+def test_what_is_no_real_number_is_refused(x):
+    with pytest.raises(ValueError, match="needs an array of real numbers"):
+        metrics.mean(x)

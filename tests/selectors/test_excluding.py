@@ -59,6 +59,28 @@ def test_it_is_the_selector_on_the_others_renumbered(name):
     jax.tree.map(np.testing.assert_array_equal, mine, theirs)
 
 
+@pytest.mark.parametrize("given", [(0, -1, 2), (0, 0, 2), (0, -1, -1), (5, 4, 3), (-1, -1, 5)])
+def test_the_selector_inside_hears_of_distinct_clients_of_its_own(data, given):
+    """Also where it leaves slots empty, which hold clients that are left out."""
+
+    def select(state, key, context):
+        return jnp.array(given), state
+
+    def observe(heard, report):
+        return jnp.stack([report.ids, report.active.astype(int)])
+
+    inner = ff.Selector(lambda sizes, key=None: jnp.zeros((2, 3), int), select, observe, 3)
+    sim = toy.simulation(data, selector=ff.excluding((0, 1), inner))
+    (ids, active), real = jax.jit(sim.step)(sim.init(toy.KEY), sim.data)[0].selector, {}
+    for slot, k in enumerate(given):
+        real.setdefault(k, slot)
+    assert len({*ids.tolist()}) == 3
+    assert set(ids.tolist()) <= {*range(6)}
+    mine = [slot for k, slot in real.items() if k >= 0]
+    assert active.tolist() == [slot in mine for slot in range(3)]
+    assert [int(ids[slot]) for slot in mine] == [given[slot] for slot in mine]
+
+
 def test_newcomers_are_scored_apart(data, quick_to_compile):
     sim = toy.simulation(data, ff.fedavg(), selector=ff.excluding(LEFT_OUT, ff.uniform(3)))
     _, history = ff.run(sim, 0, 2)

@@ -63,6 +63,8 @@ def by_client(client_id: Iterable[Hashable]) -> Natural:
 
 def _number(client_id: Any) -> Natural:
     """Map client names to 0, ..., N - 1 in sorted order."""
+    if np.ma.is_masked(client_id):  # what lies below the mask would be a client
+        raise ValueError("client_id must be complete, got a masked array: fill it, or leave those examples out")
     names = _plain(client_id)
     if names is not None:
         if names.dtype.kind == "f" and np.isnan(names).any():
@@ -71,12 +73,20 @@ def _number(client_id: Any) -> Natural:
         return Natural(known.tolist(), of_row)
     try:
         listed = list(client_id)
+        if (missing := next((k for k, name in enumerate(listed) if _is_missing(name)), None)) is not None:
+            what = "NaN" if isinstance(listed[missing], float) else listed[missing]
+            raise ValueError(f"client_id holds {what}, first for example {missing}")
         rank = {name: k for k, name in enumerate(sorted(set(listed)))}
     except TypeError as error:
         raise ValueError(f"client_id must be a list of names that can be hashed and sorted: {error}") from None
-    if any(name != name for name in rank):
-        raise ValueError("client_id holds NaN")
     return Natural([*rank], np.fromiter((rank[name] for name in listed), np.int64, len(listed)))
+
+
+def _is_missing(name: Any) -> bool:
+    """None, NaN, or pandas' NA and NaT."""
+    if name is None or type(name).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(name, (float, np.floating)) and name != name
 
 
 def _plain(client_id: Any) -> np.ndarray | None:
