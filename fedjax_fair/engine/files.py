@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+HALVES = f".*.{'[0-9a-f]' * 32}.part"
+"""What a process that is killed while it writes may leave."""
+
 
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Replace ``path`` in one step: a reader, or a crash, never sees half a file, whoever else writes it."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_fair import plot
-from fedjax_fair.engine.files import to_json, write_atomically
+from fedjax_fair.engine.files import HALVES, to_json, write_atomically
 from fedjax_fair.engine.grid import Point
 from fedjax_fair.engine.history import judged
 from fedjax_fair.engine.outcome import identical, of_clients, one_metric, outcome
@@ -57,7 +57,7 @@ def claim_folder(folder: Path, overwrite: bool, name: str = "out", how: str = "-
         probe = folder / ".writable"
         probe.touch()
         probe.unlink()
-        for half in folder.glob(".*.part"):  # of a call that was killed while it wrote
+        for half in folder.glob(HALVES):  # of a call that was killed while it wrote
             half.unlink(missing_ok=True)
     except OSError as error:
         raise ValueError(f"{name} {folder} cannot be written: {error.strerror}") from error

@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+import uuid
 import warnings
 
 import numpy as np
@@ -308,9 +309,10 @@ def test_results_that_cannot_be_written_over_others_leave_none(history, tmp_path
 
 
 def test_what_a_killed_call_left_of_a_file_goes(tmp_path):
-    (tmp_path / ".history.npz.0f.part").write_text("half")
+    for name in (f".history.npz.{uuid.uuid4().hex}.part", ".mine.part"):
+        (tmp_path / name).write_text("half")
     claim_folder(tmp_path, overwrite=True)
-    assert not [*tmp_path.iterdir()]
+    assert [file.name for file in tmp_path.iterdir()] == [".mine.part"]
 
 
 def test_half_a_file_is_no_file(tmp_path, monkeypatch):
