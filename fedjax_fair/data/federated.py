@@ -185,7 +185,11 @@ class FederatedData(NamedTuple):
             owned = chosen(y, seed)
             if not isinstance(owned, Iterable):
                 raise ValueError(f"partition must return the rows of every client, got {type(owned).__name__}")
-            rows, size = check_clients([np.asarray(mine) for mine in owned], n_examples)
+            try:
+                listed = [np.asarray(mine) for mine in owned]
+            except ValueError:
+                raise ValueError("partition must return rows for every client, got lists in a list") from None
+            rows, size = check_clients(listed, n_examples)
         rng = np.random.default_rng((seed, 1))  # not the partition's own stream
         words = words_of(chosen.names) if isinstance(chosen, Natural) else None
         groups = None if group is None else groups_of(group, chosen)

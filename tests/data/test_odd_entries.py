@@ -236,6 +236,8 @@ def test_other_wrong_input_is_one_sentence(place):
     x, y = np.zeros((COUNT, 2)), np.zeros(COUNT, int)
     with pytest.raises(ValueError, match="partition must return the rows of every client, got NoneType"):
         ff.FederatedData.from_arrays(x, y, partition=lambda labels, seed: None)
+    with pytest.raises(ValueError, match="partition must return rows for every client, got lists in a list"):
+        ff.FederatedData.from_arrays(x, y, partition=lambda labels, seed: [[[0, 1], [2]]])
     if np.dtype(np.longdouble).itemsize > 8:  # not on every machine
         with pytest.raises(ValueError, match="x must hold numbers of 64 bits at most, got float"):
             ff.FederatedData.from_arrays(x.astype(np.longdouble), y, partition=ff.partition.iid(4))
