@@ -18,6 +18,12 @@ T = TypeVar("T")
 HOME = os.path.join(os.path.dirname(__file__), "")
 
 
+def check_complete(name: str, array: Any) -> None:
+    """Raise ValueError for a masked array: what lies below the mask would be taken for values."""
+    if np.ma.is_masked(array):
+        raise ValueError(f"{name} must be complete, got a masked array: fill it, or leave those examples out")
+
+
 def check_range(
     name: str,
     value: Any,

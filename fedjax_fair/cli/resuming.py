@@ -1,13 +1,13 @@
 """``run``, ``compare`` and ``sweep --resume FOLDER``: the words that they stand for."""
 
 import dataclasses
-import hashlib
 import json
 import shlex
 from pathlib import Path
 from typing import Any
 
 from fedjax_fair.cli.several import FLAGS
+from fedjax_fair.engine.digests import digest
 
 TRAINING = ("run", "compare", "sweep")
 RESUME = "resume.json"
@@ -68,7 +68,7 @@ def resumed(given: list[str]) -> tuple[list[str], bool]:
 def digest_of_config(folder: Path) -> str | None:
     """Of the settings that a checkpoint's folder holds; None without any."""
     config = folder / "config.toml"
-    return hashlib.sha256(config.read_bytes()).hexdigest() if config.exists() else None
+    return digest(config.read_bytes()) if config.exists() else None
 
 
 def with_home(asked: Any) -> Any:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedjax_fair.checks import warn
+from fedjax_fair.checks import check_complete, warn
 from fedjax_fair.data.host_store import pieces, stored_type
 
 INT32 = np.iinfo(np.int32)
@@ -17,7 +17,7 @@ INT32 = np.iinfo(np.int32)
 def examples_of(x: Any, name: str) -> Any:
     """Return ``x`` with NumPy leaves, or raise ValueError unless every leaf is numeric, [E, ...]."""
     for leaf in [] if isinstance(x, list) else jax.tree.leaves(x):
-        _check_mask(leaf, name)
+        check_complete(name, leaf)
     x = known(np.array, x, name) if isinstance(x, list) else jax.tree.map(lambda a: known(np.asarray, a, name), x)
     leaves = jax.tree.leaves(x)
     if not leaves or any(leaf.ndim == 0 for leaf in leaves):
@@ -49,7 +49,7 @@ def check_labels(y: Any, name: str) -> np.ndarray:
 
     Among several labels of an example, [E, T], one below 0 is padding; a UserWarning names one of padding alone.
     """
-    _check_mask(y, name)
+    check_complete(name, y)
     y = known(np.asarray, y, name)
     if y.ndim == 0 or y.size == 0 or not (y.dtype.kind in "biu" or jnp.issubdtype(y.dtype, jnp.floating)):
         hint = ": number the names, np.unique(y, return_inverse=True)[1]" if y.dtype.kind in "USO" else ""
@@ -69,11 +69,6 @@ def check_labels(y: Any, name: str) -> np.ndarray:
             f"{int(empty.argmax())}: each counts as one with a loss and an accuracy of 0, so leave them out"
         )
     return y.astype(np.int32)
-
-
-def _check_mask(array: Any, name: str) -> None:
-    if np.ma.is_masked(array):  # what lies below the mask would be taken for numbers
-        raise ValueError(f"{name} must be complete, got a masked array: fill it, or leave those examples out")
 
 
 def known(convert: Callable[[Any], np.ndarray], value: Any, name: str) -> np.ndarray:

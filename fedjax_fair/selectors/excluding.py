@@ -70,7 +70,8 @@ def excluding(ids: Any, selector: Selector) -> Selector:
     def observe(state: State, report: Report) -> State:
         # Its own numbers: how many of those who stay come before.
         before = (jnp.asarray(np.sort(left_out), jnp.int32)[None, :] < report.ids[:, None]).sum(1, dtype=jnp.int32)
-        # A slot left empty may hold a client that is left out: here one of its own, of no other slot, in its place.
+        # A slot left empty may hold a client that is left out: here the lowest of its own that is in no other slot,
+        # in its place. Such numbers are below m, and so clients of the selector's.
         known = ~jnp.isin(report.ids, jnp.asarray(left_out, jnp.int32))
         ids = filled(report.ids - before, known, 2 * selector.cohort)
         return selector.observe(state, report._replace(ids=ids))

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_fair.checks import check_complete
+
 
 class Natural(NamedTuple):
     """The partition that :func:`by_client` makes; it remembers the clients' names."""
@@ -52,8 +54,8 @@ def by_client(client_id: Iterable[Hashable]) -> Natural:
       client_id: one label per example (integers, strings, tuples, ...). Clients are numbered in the sorted
         order of the distinct labels. The seed has no influence.
 
-    Raises: ValueError for labels that cannot be hashed and sorted, or are NaN; when applied, for another
-    number of labels than of examples.
+    Raises: ValueError for labels that cannot be hashed and sorted, are masked, NaN or None; when applied, for
+    another number of labels than of examples.
 
     >>> [rows.tolist() for rows in by_client(["north", "east", "north"])(np.zeros(3, int), seed=0)]
     [[1], [0, 2]]
@@ -63,8 +65,7 @@ def by_client(client_id: Iterable[Hashable]) -> Natural:
 
 def _number(client_id: Any) -> Natural:
     """Map client names to 0, ..., N - 1 in sorted order."""
-    if np.ma.is_masked(client_id):  # what lies below the mask would be a client
-        raise ValueError("client_id must be complete, got a masked array: fill it, or leave those examples out")
+    check_complete("client_id", client_id)
     names = _plain(client_id)
     if names is not None:
         if names.dtype.kind == "f" and np.isnan(names).any():
