@@ -106,7 +106,7 @@ def train_and_weigh(
         if "steps" in parts.reads and sent.trace.steps is None:
             raise ValueError("trainer must count its steps, Trace(steps=...), for a rule that reads them, got none")
         report, updates, arrived = after_training(report, sent, parts.faults, fault, mesh)
-        report, coef, after = judge(drop_failures(report, parts.reads, arrived))
+        report, coef, after = judge(drop_failures(report, parts.watches, arrived))
         if parts.revise is not None:
             nobody = jnp.zeros((parts.n_clients,), bool)
             failed = scatter(nobody, report.ids, there & ~report.active, there)
@@ -128,7 +128,7 @@ def train_and_weigh(
         arrived, kept = gather((sums.arrived, sums.memory), cohort, mesh)
         return sums._replace(message=added(sums.message, mesh), arrived=arrived, memory=kept)
 
-    report = drop_failures(report, parts.reads, report.active)
+    report = drop_failures(report, parts.watches, report.active)
     message = message_of(parts.memory, state.params) if adds else None
     kept = jax.tree.map(lambda leaf: jnp.zeros((cohort, *leaf.shape[1:]), leaf.dtype), state.memory)
     nothing = Sums(no_sum(state.params), no_sum(message), report.active, kept)

@@ -41,6 +41,8 @@ class Components(NamedTuple):
     """The server optimiser's, behind the method's own transform, in full precision."""
     reads: tuple[str, ...]
     """The signals that the rule, the server or the selector reads."""
+    watches: tuple[str, ...]
+    """Those which have to be finite of every client: the same, but of rules that share a program what all read."""
     memory: Memory | None
     """What clients remember."""
     broadcast: Callable[[SimState], Any]

@@ -7,7 +7,7 @@ from fedjax_fair.aggregators.one_of import one_of
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.grid import Point, label
 from fedjax_fair.engine.made_alike import made_alike
-from fedjax_fair.engine.sharing import Made, Rule, rule_of, same_but_rule, share
+from fedjax_fair.engine.sharing import Made, Rule, rule_of, same_but_rule, share, telling
 from fedjax_fair.reads import explained
 from fedjax_fair.types import Aggregator, Simulation, as_method
 
@@ -48,6 +48,8 @@ class Group(NamedTuple):
     name: str
     sim: Simulation
     """Of the first point."""
+    reads: list[tuple[str, ...]]
+    """What the rule of each run reads, alone."""
 
 
 WHICH = "rule."
@@ -68,8 +70,8 @@ def group(
     rules without settings.
 
     Runs that go ``side_by_side`` differ from those of a rule alone by rounding anyhow. So of a tiny model, few
-    clients and several runs at most, rules share a program also where only one reads the updates. A client whose
-    update is finite, but too long for its square to be, is then out of the round for both.
+    clients and several runs at most, rules share a program also where one reads more than the other, if that costs
+    less than training. Every rule still hears what it reads alone.
 
     Rules that bring a local objective, a trainer or a server transform of their own have programs of their own, and
     so has every value of a setting that is no float. So have rules that ``build`` wraps, and pairs whose second
@@ -77,7 +79,7 @@ def group(
     """
     variants: list[list[Variant]] = []
     members: list[list[int]] = []
-    firsts: list[Made] = []
+    mades: list[list[Made]] = []
     nearly = side_by_side and len(runs) <= SEVERAL
     for i, run in enumerate(runs):
         for k, first in enumerate(members):
@@ -85,23 +87,27 @@ def group(
                 continue
             if run.variant not in variants[k]:
                 like = run._replace(given=runs[first[0]].given)  # of build's floats the same
-                if not share(_made(like, build, data, made), firsts[k], nearly):
+                mine = _made(like, build, data, made)
+                if not share(mine, mades[k][0], nearly):
                     continue
                 variants[k].append(run.variant)
+                mades[k].append(mine)
             members[k].append(i)
             break
         else:
             variants.append([run.variant])
             members.append([i])
-            firsts.append(_made(run, build, data, made))
+            mades.append([_made(run, build, data, made)])
     found = []
-    for mine, theirs, first_made in zip(members, variants, firsts):
-        joined = _group(runs, mine, theirs, build, data)
-        if len(theirs) == 1 or same_but_rule(joined.sim, first_made.sim):
+    for places, theirs, each_made in zip(members, variants, mades):
+        read = [one.sim.reads for one in each_made]
+        joined = _group(runs, places, theirs, read, build, data)
+        if len(theirs) == 1 or same_but_rule(joined.sim, each_made[0].sim):
             found.append(joined)
         else:  # build asks which rule it is given, and makes something else of one that stands for several
-            apart = [[i for i in mine if runs[i].variant == variant] for variant in theirs]
-            found += [_group(runs, own, [variant], build, data) for own, variant in zip(apart, theirs)]
+            apart = [[i for i in places if runs[i].variant == variant] for variant in theirs]
+            each = zip(apart, theirs, read)
+            found += [_group(runs, own, [variant], [reads], build, data) for own, variant, reads in each]
     return found
 
 
@@ -129,7 +135,12 @@ def _same_settings(one: Run, other: Run) -> bool:
 
 
 def _group(
-    runs: list[Run], members: list[int], variants: list[Variant], build: Callable[..., Simulation], data: Any
+    runs: list[Run],
+    members: list[int],
+    variants: list[Variant],
+    readings: list[tuple[str, ...]],
+    build: Callable[..., Simulation],
+    data: Any,
 ) -> Group:
     swept = runs[members[0]].swept
     fixed = {name: value for name, value in runs[members[0]].given.items() if name not in swept}
@@ -145,12 +156,22 @@ def _group(
                 for k, variant in enumerate(variants)
             ]
         plain = [as_method(rule_of(each)).aggregator for each in made]
-        rule = made[0] if len(made) == 1 else _replaced(made[0], one_of(plain, numbers[WHICH]))
+        rule = made[0] if len(made) == 1 else _replaced(made[0], _joined(plain, readings, numbers[WHICH]))
         return build(rule, data, **fixed, **{name: numbers[name] for name in swept})
 
     named = dict.fromkeys(called(variant) for variant in variants)
     name = " ".join([*named, *([label(fixed)] if fixed else [])])
-    return Group(members, joined, points, name, joined(**points[0]))
+    reads = [readings[variants.index(runs[i].variant)] for i in members]
+    return Group(members, joined, points, name, joined(**points[0]), reads)
+
+
+def _joined(rules: list[Aggregator], readings: list[tuple[str, ...]], which: Any) -> Aggregator:
+    """One of the rules, which reads what it reads alone."""
+    if len({*readings}) == 1:
+        return one_of(rules, which)
+    rule = one_of([telling(rule, read) for rule, read in zip(rules, readings)], which)
+    vars(rule.weigh)["watches"] = tuple(name for name in readings[0] if all(name in read for read in readings))
+    return rule
 
 
 def _replaced(made: Any, rule: Aggregator) -> Any:

@@ -199,6 +199,7 @@ def components(plan: Plan, net: Model) -> Components:
         weigh=computing("highest", plan.method.aggregator.weigh),
         update=computing("highest", plan.server.update),
         reads=plan.reads,
+        watches=getattr(plan.method.aggregator.weigh, "watches", plan.reads),
         memory=memory,
         broadcast=broadcaster(plan.method),
         revise=None if revise is None else computing("highest", revise),

@@ -1,17 +1,22 @@
 """Whether two rules may share a program: those that train alike and read the same signals.
 
-Of tiny models and few clients those, too, of which one reads what the updates show, such as their Gram matrix:
-that costs less than a program of its own.
+Of tiny models and few clients those, too, of which one reads what the updates show, such as their Gram matrix, or
+the received losses where training takes longer: that costs less than a program of its own.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+from jax import Array
 
+from fedjax_fair.engine.failures import drop_failures
 from fedjax_fair.engine.made_alike import made_alike
+from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.numerics.model_size import is_tiny
-from fedjax_fair.reads import selects_by_rule
-from fedjax_fair.types import Aggregator, Method, Simulation, as_method
+from fedjax_fair.reads import FREE, selects_by_rule
+from fedjax_fair.types import Aggregator, Key, Method, Report, Simulation, State, as_method
 
 Rule = Aggregator | Method
 
@@ -38,7 +43,7 @@ def rule_of(given: Any) -> Any:
 def share(one: Made, other: Made, nearly: bool) -> bool:
     """Whether two simulations differ in their aggregation rules alone, and read the same signals, or ``nearly``."""
     differ = ({*one.sim.reads} ^ {*other.sim.reads}) - {"n"}
-    if differ and not (nearly and differ <= SLIGHT and _is_slight(one.sim)):
+    if differ and not (nearly and differ <= _slight(one.sim)):
         return False
     if not (_handed_on(one) and _handed_on(other) and made_alike(_beside(one), _beside(other))):
         return False
@@ -52,6 +57,23 @@ def same_but_rule(one: Simulation, other: Simulation) -> bool:
     """Whether both were given the same, but for the rule."""
     mine, theirs = ({k: v for k, v in (s.arguments or {}).items() if k != "aggregator"} for s in (one, other))
     return made_alike(mine, theirs)
+
+
+def telling(rule: Aggregator, read: Sequence[str]) -> Aggregator:
+    """The rule, told what it reads alone: a client of whom any of that is not finite is out of its round.
+
+    So it is in a program of its own; where rules share one, another's signals would decide, too.
+    """
+
+    def weigh(state: State, report: Report, key: Key) -> tuple[Array, State]:
+        unread = [name for name in Report._fields if name not in (*FREE, *read)]
+        silent = {name: jax.tree.map(jnp.zeros_like, getattr(report, name)) for name in unread}
+        heard = drop_failures(report._replace(**silent), read, report.active)
+        coef, after = rule.weigh(state, heard, key)
+        return jnp.where(report.active & ~heard.active, jnp.nan, coef), after
+
+    vars(weigh).update(vars(rule.weigh))  # its marks
+    return Aggregator(rule.init, weigh)
 
 
 def _method(sim: Simulation) -> Method:
@@ -68,11 +90,22 @@ def _beside(made: Made) -> tuple:
     return () if rule_of(made.given) is made.given else tuple(made.given[1:])
 
 
-def _is_slight(sim: Simulation) -> bool:
-    """Whether comparing a cohort's updates costs next to nothing."""
-    selector = (sim.arguments or {}).get("selector")
+def _slight(sim: Simulation) -> frozenset[str]:
+    """The signals that cost less than training."""
+    arguments = sim.arguments or {}
+    selector = arguments.get("selector")
     cohort = sim.data.n_clients if selector is None else selector.cohort
-    return cohort <= FEW and is_tiny(jax.eval_shape(sim.init, jax.random.key(0)).params)
+    if cohort > FEW or not is_tiny(jax.eval_shape(sim.init, jax.random.key(0)).params):
+        return frozenset()
+    return SLIGHT | {"loss"} if _sees_all(arguments["trainer"], sim.data.sizes.mean()) else SLIGHT
+
+
+def _sees_all(train: Any, size: float) -> bool:
+    """Whether a client of this size trains on as many examples as its loss looks at, forwards and backwards."""
+    if not isinstance(train, LocalSGD):
+        return False
+    whole = train.batch_size is None or train.steps is None or train.steps * train.batch_size >= size
+    return whole and train.limit is None
 
 
 def _selects_by_rule(sim: Simulation) -> bool:

@@ -75,6 +75,8 @@ class Job(NamedTuple):
     replicate: int
     runs: list[int]
     """Their places among all runs of the comparison."""
+    reads: list[tuple[str, ...]]
+    """What the rule of each reads."""
     known: str
     """By which its checkpoints are found."""
 
@@ -149,7 +151,7 @@ def rules_work(
         for place, (joined, base) in enumerate(zip(groups, bases)):
             for r, data in zip(members, of.each):
                 program = base._replace(sim=base.sim._replace(data=data), keys=_seeds(course.first_seed + r, base))
-                jobs.append(Job(program, f"{place}: {joined.name}", r, joined.runs, known[place]))
+                jobs.append(Job(program, f"{place}: {joined.name}", r, joined.runs, joined.reads, known[place]))
                 opened = None if course.begun else _keeper(jobs[-1], course)
                 work = partial(_play, jobs[-1], opened, course)
                 name = f"{jobs[-1].name}, runs {joined.runs} of replicate {r}"
@@ -160,8 +162,10 @@ def rules_work(
     def collect(played: list[Any]) -> list[list[History]]:
         found: list[list[History]] = [[] for _ in runs]
         for job, results in sorted(zip(jobs, played), key=lambda pair: pair[0].replicate):
-            for i, history, still in zip(job.runs, *results):
+            for i, reads, history, still in zip(job.runs, job.reads, *results):
                 others = [runs[other] for other in job.runs]
+                if "loss" not in reads:  # another rule's of the program
+                    history = history._replace(received_loss=None)
                 found[i].append(_heard(runs[i], others, job.program.sim, history, still))
         return found
 

@@ -9,7 +9,7 @@ from fedjax_fair.engine import ahead, run, sweep_programs
 from fedjax_fair.results import compare_runs
 
 SMALL = ["--clients", "6", "--cohort", "3", "--rounds", "4", "--eval-every", "2", "--synthetic.max-size", "80"]
-RULES = ["--algorithms", "fedavg", "fedavg:weighting=uniform", "qfedavg"]  # the first two share a program
+RULES = ["--algorithms", "fedavg", "fedavg:weighting=uniform", "propfair"]  # the first two share a program
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def test_in_words_it_names_the_rules_that_share_a_program_and_what_was_given_in_
     main(["compare", *SMALL, *RULES, "--replicates", "2", "--dry-run", *vain])
     out, err = capsys.readouterr()
     assert out == (
-        "6 runs of 4 rounds, in 2 programs: fedavg, fedavg:weighting=uniform | qfedavg\n"
+        "6 runs of 4 rounds, in 2 programs: fedavg, fedavg:weighting=uniform | propfair\n"
         "4 pieces for --workers or --scheduler, and 4 of the rows (local) and (pooled)\n"
     )
     assert "partition has no effect" in err

@@ -127,14 +127,14 @@ def programs(rules, build, data, side_by_side):
 @pytest.mark.parametrize(
     ("dim", "cohort", "side_by_side", "expected"),
     [
-        (3, 3, True, [["fedavg", "fedmgda_plus"], ["afl", "qfedavg"]]),
+        (3, 3, True, [["fedavg", "fedmgda_plus", "afl", "qfedavg"]]),
         (3, 3, False, [["fedavg"], ["fedmgda_plus"], ["afl"], ["qfedavg"]]),
         (2**11, 3, True, [["fedavg"], ["fedmgda_plus"], ["afl"], ["qfedavg"]]),
         (3, 33, True, [["fedavg"], ["fedmgda_plus"], ["afl"], ["qfedavg"]]),
     ],
     ids=["tiny", "one after another", "larger model", "many clients"],
 )
-def test_a_rule_that_reads_the_updates_shares_a_program_where_they_are_few_and_tiny(
+def test_rules_that_read_more_or_less_share_a_program_where_clients_are_few_and_the_model_tiny(
     dim, cohort, side_by_side, expected
 ):
     def some(rule, data):
@@ -145,6 +145,59 @@ def test_a_rule_that_reads_the_updates_shares_a_program_where_they_are_few_and_t
     assert programs(rules, some, data, side_by_side) == expected
     many = rules | {f"fedavg {i}": ff.fedavg() for i in range(13)}
     assert [program for program in programs(many, some, data, side_by_side) if "afl" in program] == [["afl"]]
+
+
+@pytest.mark.parametrize(
+    ("trainer", "expected"),
+    [
+        ({"epochs": 1, "batch_size": 2}, [["fedavg", "afl"]]),
+        ({"steps": 1, "batch_size": None}, [["fedavg", "afl"]]),
+        ({"steps": 2, "batch_size": 2}, [["fedavg", "afl"]]),
+        ({"steps": 1, "batch_size": 2}, [["fedavg"], ["afl"]]),
+        ({"epochs": 1, "batch_size": 2, "limit": lambda key, r, i: 1}, [["fedavg"], ["afl"]]),
+        (lambda *given: ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=2)(*given), [["fedavg"], ["afl"]]),
+    ],
+    ids=["an epoch", "a full batch", "steps", "one step", "stragglers", "a trainer of one's own"],
+)
+def test_a_rule_that_reads_no_losses_shares_their_program_where_they_cost_less_than_training(trainer, expected):
+    train = trainer if callable(trainer) else ff.local_sgd(optax.sgd(0.1), **trainer)
+
+    def some(rule, data):
+        return ff.simulation(toy.linear, data, aggregator=rule, trainer=train)
+
+    rules = {"fedavg": ff.fedavg(), "afl": ff.afl()}
+    assert programs(rules, some, toy.federation((4,) * 3), True) == expected
+
+
+def test_a_rule_in_a_shared_program_leaves_out_whom_it_leaves_out_alone():
+    """Client 0 reports a loss of NaN, and the square of client 1's update is infinite: whoever reads it, minds."""
+    who = np.eye(5, dtype=bool)
+    faults = [
+        ff.faults.Fault(who[0], lambda report, key: report._replace(loss=jnp.nan * report.loss)),
+        ff.faults.scale_update(who[1], 1e21),
+    ]
+
+    def lying(rule, data):
+        trainer = ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=2)
+        slow = optax.sgd(1e-3)
+        return ff.simulation(
+            toy.linear, data, aggregator=rule, trainer=trainer, faults=faults, server_optimizer=slow
+        )
+
+    out = {"fedavg": [], "fedmgda_plus": [1], "afl": [0], "qfedavg": [0, 1]}
+    made = {name: registry.make_rule(name, {}, learning_rate=0.1) for name in out}
+    assert programs(made, lying, federation(0), True) == [[*out]]
+    settings = {"replicates": 1, "federation": federation, "rounds": 1, "eval_every": 1, "references": False}
+    found = ff.compare(made, lying, **settings)
+    for name, left in out.items():
+        [history] = found.runs[name]
+        _, alone = ff.run(lying(made[name], federation(0)), 0, 1, eval_every=1)
+        assert_array_equal(history.ids[~history.active], left)
+        assert_array_equal(history.active, alone.active)
+        assert_allclose(history.coef, alone.coef, rtol=1e-5, atol=1e-6)
+        assert (history.received_loss is None) == (alone.received_loss is None)
+        if alone.received_loss is not None:
+            assert_allclose(history.received_loss, alone.received_loss, rtol=1e-5)
 
 
 @pytest.mark.parametrize("batch", [2, None])
@@ -195,7 +248,7 @@ def test_a_build_that_changes_the_examples_is_refused():
 
 
 def test_a_rule_that_is_added_in_front_leaves_the_others_kept(tmp_path, capsys):
-    rules = {"fedavg": ff.fedavg(), "afl": ff.afl()}
+    rules = {"fedavg": ff.fedavg(), "propfair": ff.propfair()}
     run = {"replicates": 1, "references": False, "checkpoint": tmp_path, **SHORT}
     ff.compare(rules, build, **run)
     capsys.readouterr()
