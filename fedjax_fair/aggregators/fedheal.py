@@ -12,6 +12,7 @@ from fedjax_fair.aggregators.fedavg import fedavg
 from fedjax_fair.aggregators.room import check_room
 from fedjax_fair.checks import check_range
 from fedjax_fair.numerics.solvers import normalize, scatter
+from fedjax_fair.numerics.sum_type import sum_type
 from fedjax_fair.types import Method, Params, Report, Transform
 
 
@@ -67,8 +68,9 @@ def consistent(n_clients: int, cohort: int, threshold: Array | float, beta: Arra
     """FedHEAL's step in the place of the aggregate, given N and the slots of a round."""
 
     def start(params: Params) -> FedHEALMemory:
-        check_room("fedheal", f"a model of {n_clients} clients", n_clients, params, "take fewer clients")
-        falls = jax.tree.map(lambda p: jnp.zeros((n_clients, *jnp.shape(p)), jnp.result_type(p)), params)
+        shares = jax.tree.map(lambda p: jax.ShapeDtypeStruct(jnp.shape(p), sum_type(jnp.result_type(p))), params)
+        check_room("fedheal", f"a model of {n_clients} clients", n_clients, shares, "take fewer clients")
+        falls = jax.tree.map(lambda p: jnp.zeros((n_clients, *p.shape), p.dtype), shares)
         zeros = jnp.zeros((n_clients,))
         return FedHEALMemory(jnp.zeros((n_clients,), jnp.int32), falls, zeros + 1 / cohort, zeros, zeros)
 

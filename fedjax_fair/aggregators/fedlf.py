@@ -15,6 +15,7 @@ from fedjax_fair.checks import check_count
 from fedjax_fair.numerics.batch_sum import over_clients
 from fedjax_fair.numerics.min_norm import min_norm_with_row, squared_length
 from fedjax_fair.numerics.solvers import masked_mean, scatter
+from fedjax_fair.numerics.sum_type import sum_type
 from fedjax_fair.types import Method, Params, Report, Transform
 
 
@@ -76,23 +77,24 @@ def layerwise(n_clients: int, cohort: int, history: bool, iterations: int) -> Tr
             return ()
         check_room("fedlf", f"a model of {n_clients} clients", n_clients, params, "take history=False")
         none = jax.tree.map(lambda p: jnp.zeros((n_clients, *jnp.shape(p)), jnp.result_type(p)), params)
-        square = jax.tree.map(lambda p: jnp.zeros((n_clients, n_clients), jnp.result_type(p)), params)
+        square = jax.tree.map(lambda p: jnp.zeros((n_clients, n_clients), sum_type(jnp.result_type(p))), params)
         return FedLFMemory(jnp.zeros((), jnp.int32), jnp.full((n_clients,), -1, jnp.int32), none, square)
 
     def update(g: Params, memory: Any, params: Params = None, *, report: Report, **_: object) -> tuple[Params, Any]:
         del params
-        here, h = report.active, towards_equal(report.loss, report.active)
+        here, loss = report.active, report.loss
         if history:
-            here = scatter(jnp.zeros((n_clients,), bool), report.ids, here, here)
+            nobody = jnp.zeros((n_clients,), bool)
+            loss = scatter(nobody.astype(loss.dtype), report.ids, loss, here)
+            here = scatter(nobody, report.ids, here, here)
             absent = recent(memory, cohort) & ~here
             memory = noted(memory, report)
-            h = h[0], scatter(jnp.zeros((n_clients,), h[1].dtype), report.ids, h[1], report.active)
             rows, grams = memory.updates, memory.gram
         else:
             absent, rows = jnp.zeros_like(here), report.updates
             grams = jax.tree.map(products, rows, rows)
         steps = jax.tree.map(
-            lambda u, gram: layer_step(u, gram.astype(h[1].dtype), here, absent, *h, iterations), rows, grams
+            lambda u, gram: layer_step(u, gram.astype(loss.dtype), here, absent, loss, iterations), rows, grams
         )
         count = jnp.maximum(report.active.sum(), 1)
         mean = jax.tree.map(lambda u: over_clients(u) / count.astype(u.dtype), report.updates)
@@ -102,17 +104,15 @@ def layerwise(n_clients: int, cohort: int, history: bool, iterations: int) -> Tr
     return optax.GradientTransformationExtraArgs(start, update)
 
 
-def layer_step(
-    rows: Array, gram: Array, here: Array, absent: Array, angle: Array, h: Array, iterations: int
-) -> Array:
+def layer_step(rows: Array, gram: Array, here: Array, absent: Array, loss: Array, iterations: int) -> Array:
     """The shortest vector of one layer's hull; ``rows`` [R, ...] are updates of those ``here`` and ``absent``."""
     norm = jnp.sqrt(jnp.maximum(jnp.diagonal(gram), 0))
     moved = here & (norm > 0)
+    angle, towards = towards_equal(loss, moved)  # the part of one who did not move would turn the rest uphill
     mean = masked_mean(norm, moved)
     counted = (here | absent) & (norm > 0)
     scale = jnp.where(counted, mean / jnp.where(counted, norm, 1), 0)
     gram = jnp.where(counted[:, None] & counted[None, :], gram * scale[:, None] * scale[None, :], 0)
-    towards = jnp.where(moved, h, 0)
     length = jnp.sqrt(jnp.maximum(towards @ gram @ towards, 0))
     guided = (angle > EQUAL) & (length > 0)
     row = towards * mean / jnp.where(guided, length, 1)
@@ -144,5 +144,5 @@ def recent(memory: FedLFMemory, cohort: int) -> Array:
 
 def products(one: Array, other: Array) -> Array:
     """Inner products f[A, B] of stacked arrays [A, ...] and [B, ...]."""
-    flat = one.reshape(one.shape[0], -1), other.reshape(other.shape[0], -1)
-    return jnp.matmul(flat[0], flat[1].T, precision="highest")
+    a, b = (rows.reshape(rows.shape[0], -1) for rows in (one, other))
+    return jnp.matmul(a, b.T, precision="highest", preferred_element_type=sum_type(a.dtype))

@@ -8,6 +8,7 @@ import optax
 from jax import Array
 
 from fedjax_fair.checks import check_optimizer
+from fedjax_fair.numerics.sum_type import sum_type
 from fedjax_fair.types import Params, SimState
 
 
@@ -38,7 +39,7 @@ def average_iterates(
     inner = optax.with_extra_args_support(optax.sgd(1.0) if server_optimizer is None else server_optimizer)
 
     def init(params: Params) -> AverageState:
-        begun = jax.tree.map(lambda w: w.astype(jnp.promote_types(w.dtype, jnp.float32)), params)
+        begun = jax.tree.map(lambda w: w.astype(sum_type(w.dtype)), params)
         return AverageState(inner.init(params), jnp.zeros((), jnp.int32), begun)  # a mean in bfloat16 sticks
 
     def update(

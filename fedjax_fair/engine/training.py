@@ -21,6 +21,7 @@ from fedjax_fair.local.remembering import within
 from fedjax_fair.local.sgd import LocalSGD, local_sgd
 from fedjax_fair.models import Model
 from fedjax_fair.models.rewriting import fast
+from fedjax_fair.numerics.sum_type import sum_type
 from fedjax_fair.types import Batch, Client, Key, LossFn, Memory, Method, Params, Trace, Train, message_of
 
 
@@ -197,7 +198,7 @@ def weighted_sum(coef: Array, stacked: Array) -> Array:
 
 def adding(dtype: Any) -> Any:
     """What sums of such updates are made in: at least float32, for sums in bfloat16 stick. Integers do not move."""
-    return jnp.promote_types(dtype, jnp.float32) if jnp.issubdtype(dtype, jnp.inexact) else dtype
+    return sum_type(dtype) if jnp.issubdtype(dtype, jnp.inexact) else dtype
 
 
 def no_sum(one: Any) -> Any:

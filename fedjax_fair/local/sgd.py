@@ -17,6 +17,7 @@ from fedjax_fair.local.of_round import check_of_round, factor_of, limit_key, mos
 from fedjax_fair.local.transposed import as_it_is, transposing, worth_transposing
 from fedjax_fair.numerics.model_size import is_small
 from fedjax_fair.numerics.shuffle import shuffle_keys, shuffled
+from fedjax_fair.numerics.sum_type import sum_type
 from fedjax_fair.types import Batch, Client, Key, LossFn, Objective, Params, Trace
 
 Order = Array | Callable[[Array], Array]
@@ -170,7 +171,7 @@ class LocalSGD(NamedTuple):
 
 def _room(leaf: Array) -> Array:
     """Zeros for a sum of many gradients, which in half precision would stick."""
-    return jnp.zeros(leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32))
+    return jnp.zeros(leaf.shape, sum_type(leaf.dtype))
 
 
 def local_sgd(

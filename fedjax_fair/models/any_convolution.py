@@ -14,6 +14,7 @@ from jax import Array, lax
 
 from fedjax_fair.models.convolution import convolve
 from fedjax_fair.models.pooling import convolve_and_pool, max_pool_2x2
+from fedjax_fair.numerics.sum_type import sum_type
 
 
 def why_not(step: Any) -> str:
@@ -86,7 +87,7 @@ def _products(x: Array, kernel: Array, strides: Any, gaps: Any, groups: int) -> 
         y = laid.reshape(-1, laid.shape[-1]) @ kernel.reshape(-1, features)
     elif channels == 1 and features == groups:  # a kernel for every channel: multiplied and added
         weights = kernel.reshape(-1, *[1] * (x.ndim - 1), features)
-        wide = jnp.promote_types(x.dtype, jnp.float32)  # half precision's sums as XLA has them
+        wide = sum_type(x.dtype)  # half precision's sums as XLA has them
         y = sum(part.astype(wide) * each.astype(wide) for part, each in zip(places, weights)).astype(x.dtype)
     else:
         laid = jnp.stack([part.reshape(-1, groups, channels) for part in places], axis=2)

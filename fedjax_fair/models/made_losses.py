@@ -8,12 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fedjax_fair.numerics.sum_type import sum_type
+
 PerExample = Callable[[Array, Array], Array]
 
 
 def full(outputs: Array) -> Array:
     """Outputs in float32 where they are of half precision, in which 257 is 256 and counts end at that."""
-    return outputs.astype(jnp.promote_types(outputs.dtype, jnp.float32))
+    return outputs.astype(sum_type(outputs.dtype))
 
 
 def mean_of_tokens(values: Array, y: Array) -> Array:

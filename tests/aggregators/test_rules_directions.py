@@ -210,6 +210,48 @@ def test_fedlf_descends_for_everybody_in_every_layer(seed):
     assert_allclose(length, np.linalg.norm(updates_of(report).mean(0)), rtol=1e-4)
 
 
+@pytest.mark.parametrize("history", [False, True])
+@pytest.mark.parametrize("still", [["w"], ["w", "b"]], ids="+".join)
+def test_who_does_not_move_in_a_layer_of_fedlf_leaves_its_direction_to_the_others(still, history):
+    """However large its loss: a free rider's part would turn the rest of the fair row against everybody."""
+    report = random_report(1, 5)
+    report = report._replace(loss=report.loss.at[0].add(10.0))
+    rides = report._replace(updates={n: u.at[0].multiply(n not in still) for n, u in report.updates.items()})
+    gone = report._replace(active=report.active.at[0].set(False))
+    method = ff.fedlf(history=history)
+    (step,), (without,) = (stepped(method, [each], cohort=5) for each in (rides, gone))
+    rows = np.asarray(report.updates["w"]).reshape(5, -1)
+    d, other = (np.asarray(each["w"]).ravel() for each in (step, without))
+    assert (rows[1:] @ d > 0).all()
+    assert_allclose(d / np.linalg.norm(d), other / np.linalg.norm(other), rtol=1e-3, atol=1e-4)
+
+
+def test_fedheals_share_of_falls_is_one_in_half_precision_too():
+    """Of a bfloat16 model as well: 200 rounds downwards, then 800 up."""
+    report = random_report(0, 1, n_clients=1)
+    transform = ff.fedheal().transform(1, 1)
+    params = {"w": jnp.zeros(2, jnp.bfloat16)}
+
+    def play(memory, way):
+        moved = report._replace(updates={"w": jnp.full((1, 2), way, jnp.bfloat16)})
+        return transform.update(params, memory, report=moved)[1], None
+
+    ways = jnp.repeat(jnp.array([-1.0, 1.0], jnp.bfloat16), jnp.array([200, 800]), total_repeat_length=1000)
+    memory, _ = jax.lax.scan(play, transform.init(params), ways)
+    assert_allclose(memory.falls["w"], 0.2, rtol=1e-4)
+
+
+def test_fedlf_remembers_inner_products_of_half_precision_in_full():
+    report = random_report(0, 5)
+    half = report._replace(updates=jax.tree.map(lambda u: u.astype(jnp.bfloat16), report.updates))
+    transform = ff.fedlf().transform(8, 5)
+    params = jax.tree.map(lambda u: u[0], half.updates)
+    _, memory = transform.update(params, transform.init(params), report=half)
+    for name, gram in memory.gram.items():
+        rows = np.asarray(half.updates[name].astype(jnp.float32)).reshape(5, -1)
+        assert_allclose(gram[half.ids][:, half.ids], rows @ rows.T, rtol=1e-5, atol=1e-6)
+
+
 def test_models_that_are_not_remembered_for_want_of_room():
     large = {"w": jax.ShapeDtypeStruct((1_200_000_000,), jnp.float32)}
     for method, sentence in ((ff.fedlf(), "take history=False"), (ff.fedheal(), "take fewer clients")):
