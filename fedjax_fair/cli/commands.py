@@ -1,5 +1,6 @@
 """The command line: ``fedjax-fair list | run | compare | sweep | report | reproduce``."""
 
+import contextlib
 import re
 import shlex
 import sys
@@ -67,10 +68,11 @@ def act(given: list[str], alone: bool = False) -> None:
         if experiment.dry_run:
             count_only(experiment, rules, words[0])
             return
-        plan, folder = set_up(experiment, rules, going_on, words[0])
-        claimed = True
         acts: dict[str, Any] = {"run": train, "compare": train_comparison, "sweep": train_grid}
-        acts[words[0]](plan, folder, ["fedjax-fair", *given])
+        with contextlib.ExitStack() as during:
+            plan, folder = set_up(experiment, rules, during, going_on, words[0])
+            claimed = True
+            acts[words[0]](plan, folder, ["fedjax-fair", *given])
     except ValueError as error:
         from fedjax_fair.cli.worded import in_flags
 
@@ -102,9 +104,14 @@ def goes_on_with(experiment: Any, command: str, claimed: bool) -> str:
 
 
 def set_up(
-    experiment: Any, rules: tuple[str, ...], going_on: bool = False, command: str = "run"
+    experiment: Any,
+    rules: tuple[str, ...],
+    during: contextlib.ExitStack,
+    going_on: bool = False,
+    command: str = "run",
 ) -> tuple[Any, Path]:
-    """Check everything, build the simulations, claim the results folder and that of the checkpoints."""
+    """Check everything, build the simulations, claim the results folder and that of the checkpoints ``during`` the
+    work."""
     from fedjax_fair.cli.folders import check_checkpoint, claim_folders
     from fedjax_fair.engine.processes import told_by_first
 
@@ -112,7 +119,7 @@ def set_up(
 
     def claim() -> Path:
         check_checkpoint(experiment.checkpoint, going_on, command)
-        return claim_folders(experiment, rules, going_on, command, plan)
+        return claim_folders(experiment, rules, going_on, command, plan, during)
 
     return plan, told_by_first(claim) if several.is_shared(experiment) else claim()
 

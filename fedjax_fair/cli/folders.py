@@ -1,10 +1,13 @@
 """The folders of results and of checkpoints that a call claims, and the configuration in them."""
 
+import contextlib
 import dataclasses
+import errno
 import re
 import shlex
 import time
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from fedjax_fair.cli.resuming import RESUME, digest_of_config
 from fedjax_fair.cli.toml import dump_toml
 from fedjax_fair.cli.unused import needless, say_unused
 from fedjax_fair.engine.files import to_json, write_atomically
-from fedjax_fair.results.folder import claim_folder, clear, new_folder
+from fedjax_fair.results.folder import check_free, claim_folder, clear, new_folder
 
 
 def check_checkpoint(keep: Path | None, going_on: bool, command: str) -> None:
@@ -47,8 +50,50 @@ def check_own(folder: Path, config: str) -> None:
         raise ValueError(f"out {folder} holds the results of another call by now: move them away to go on")
 
 
-def claim_folders(experiment: Any, rules: tuple[str, ...], going_on: bool, command: str, plan: Any) -> Path:
-    """Create the folder of the results, with the configuration in it and in the checkpoints' folder."""
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Create a folder for results and keep it from other calls; the system lets go of it when the process ends,
+    however it does.
+
+    Not on Windows, nor where the file system knows no locks.
+
+    Raises:
+      ValueError: another call holds it, or it cannot be created.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        mark = (folder / ".held").open("w")
+    except OSError as error:
+        raise ValueError(f"out {folder} cannot be written: {error.strerror}") from error
+    with mark:
+        try:
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(f"out {folder} is in use by another call: wait, or name another folder") from error
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):
+                raise
+        try:
+            yield
+        finally:
+            (folder / ".held").unlink(missing_ok=True)
+
+
+def claim_folders(
+    experiment: Any,
+    rules: tuple[str, ...],
+    going_on: bool,
+    command: str,
+    plan: Any,
+    during: contextlib.ExitStack,
+) -> Path:
+    """Create the folder of the results, with the configuration in it and in the checkpoints' folder; it is this
+    call's own ``during`` its work."""
     keep = experiment.checkpoint
     if keep is not None:
         claim_folder(keep, overwrite=True, name="checkpoint")
@@ -56,6 +101,8 @@ def claim_folders(experiment: Any, rules: tuple[str, ...], going_on: bool, comma
         source = re.sub(r"[^\w.,=-]+", "-", source_of(experiment))
         folder = new_folder(Path("runs") / f"{source}-{time.strftime('%Y%m%d-%H%M%S')}")
     else:
+        check_free(experiment.out, experiment.overwrite)
+        during.enter_context(held(experiment.out))  # before anything in it is touched
         folder = claim_folder(experiment.out, experiment.overwrite)
     if not going_on:
         clear(folder)

@@ -6,6 +6,7 @@ beside the last one and commits it by a rename, so that a run may be killed at a
 
 import contextlib
 import logging
+import textwrap
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -62,7 +63,7 @@ class Keeper(NamedTuple):
         except Exception as error:  # tensorstore, the file system and Orbax each have their own
             raise CheckpointError(
                 f"checkpoint {self.folder} could not be written after round {played} "
-                f"({' '.join(str(error).split())[:200]}); {self._last()}"
+                f"({textwrap.shorten(str(error), 200, placeholder='...')}); {self._last()}"
             ) from error
         if not saved:  # Orbax passes over steps that are not the newest, in silence
             raise CheckpointError(f"checkpoint {self.folder} takes no round {played}: {self._last()}")

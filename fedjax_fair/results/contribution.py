@@ -91,7 +91,8 @@ def contribution(
         parameters that trains on a CPU; None for as many as are asked for at once.
       threads: blocks of these computed at the same time; by default one for each core of a CPU.
       progress: as in ``ff.run``, counted in coalitions (of "federated-shapley", in rounds).
-      checkpoint: a folder to keep the coalitions in that were trained; the same call goes on from it.
+      checkpoint: a folder to keep the coalitions in that were trained; the same call goes on from it. Those that
+        were trained with another ``side_by_side`` agree with its own to rounding.
 
     Raises:
       ValueError: an argument that does not fit, before anything is compiled.

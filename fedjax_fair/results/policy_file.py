@@ -28,11 +28,13 @@ def save_policy(policy: Policy, path: str | Path) -> Path:
       the path.
 
     Raises:
-      ValueError: ``policy`` is none, of another network, or its numbers are not finite.
+      ValueError: ``policy`` is none, of another network, or its numbers are not finite, or bfloat16.
       CheckpointError: a ValueError; the file cannot be written.
     """
     check_policy(policy)
     arrays = {name: np.asarray(leaf) for name, leaf in traverse_util.flatten_dict(policy.params, sep="/").items()}
+    if odd := sorted({str(leaf.dtype) for leaf in arrays.values() if leaf.dtype.kind != "f"}):
+        raise ValueError(f"policy must have parameters of float16, float32 or float64, got {', '.join(odd)}")
     if not all(np.isfinite(leaf).all() for leaf in arrays.values()):
         raise ValueError("policy must have finite parameters, got some that are not")
     about = {"state": policy.state, "weights": policy.weights, "fedjax-fair": metadata.version("fedjax-fair")}
@@ -53,7 +55,7 @@ def load_policy(path: str | Path) -> Policy:
     """The policy that :func:`save_policy` wrote, for ``ff.pg_ffl(policy=...)``.
 
     Raises:
-      CheckpointError: a ValueError; there is no such file, or it holds no policy.
+      CheckpointError: a ValueError; there is no such file, it holds no policy, or one of float64 and JAX has none.
     """
     try:
         with np.load(io.BytesIO(Path(path).expanduser().read_bytes())) as kept:
@@ -68,6 +70,8 @@ def load_policy(path: str | Path) -> Policy:
     rewards = arrays.pop("rewards", None)
     if not arrays:
         raise CheckpointError(f"policy {path} cannot be read: it holds no parameters")
+    if not jax.config.read("jax_enable_x64") and any(leaf.dtype == np.float64 for leaf in arrays.values()):
+        raise CheckpointError(f"policy {path} is of float64, which needs jax.config.update('jax_enable_x64', True)")
     params = jax.tree.map(jnp.asarray, traverse_util.unflatten_dict(arrays, sep="/"))
     policy = Policy(params, state, weights, rewards)
     try:

@@ -6,6 +6,7 @@ from importlib import metadata
 import pytest
 
 from fedjax_fair.cli.commands import main
+from fedjax_fair.cli.folders import held
 
 
 def refusal(capsys, *arguments):
@@ -269,6 +270,18 @@ def test_results_already_there_are_never_overwritten_unasked(capsys, tmp_path):
         f"out {tmp_path} already holds results: name another folder, or pass --overwrite"
     )
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("summary.json", "{}")]
+
+
+def test_a_folder_that_another_call_writes_is_left_to_it(capsys, tmp_path):
+    (tmp_path / "summary.json").write_text("{}")
+    (tmp_path / f".summary.json.{'0' * 32}.part").write_text("{")  # it is writing
+    with held(tmp_path):
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        sentence = refusal(capsys, "run", "--out", str(tmp_path), "--overwrite")
+        assert sentence == f"out {tmp_path} is in use by another call: wait, or name another folder"
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    main(["run", "--rounds", "1", "--seeds", "1", "--quiet", "--out", str(tmp_path), "--overwrite"])
+    assert {path.name for path in tmp_path.glob(".*")} == set()
 
 
 def test_an_unwritable_default_folder_is_one_sentence(tmp_path, monkeypatch, capsys):

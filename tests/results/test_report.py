@@ -287,6 +287,15 @@ def test_a_contribution_in_the_folder_is_a_table_by_client_and_a_figure(folder, 
         "Every client&#x27;s share" in image or "Every client's share" in image
         for image in [image["alt"] for image in Reader(page).images]
     )
+    again = tmp_path / "again"
+    found.save(again)
+    scores = {"test": ff.Evaluation(np.full((1, 8), 0.5), np.ones((1, 8)))}
+    ids, one = np.arange(8)[None], np.ones((1, 8))
+    runs = {"a": [ff.History(np.array([1]), scores, ids, one / 8, one > 0, None, np.array([8]), np.array([0]))]}
+    ff.save(again, runs)
+    assert (again / "contribution.json").exists()  # it came first
+    ff.save(again, runs, overwrite=True)
+    assert not (again / "contribution.json").exists()  # it was of the results that went
     found._replace(shares={"accuracy": np.zeros(3)}, errors={"accuracy": np.zeros(3)}).save(place)
     with pytest.raises(SystemExit):
         main(["report", str(place)])

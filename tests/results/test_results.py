@@ -1,5 +1,6 @@
 """The table's split; the results folder: its name, its files, and the commit it records."""
 
+import contextlib
 import json
 import subprocess
 import warnings
@@ -19,7 +20,8 @@ def test_two_jobs_of_the_same_second_get_two_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("time.strftime", lambda *_: "20300101-000000")
     experiment, rules = read_command(["run"])
-    folders = [set_up(experiment, rules)[1] for _ in range(3)]
+    with contextlib.ExitStack() as during:
+        folders = [set_up(experiment, rules, during)[1] for _ in range(3)]
     assert [str(folder) for folder in folders] == [
         f"runs/synthetic-20300101-000000{suffix}" for suffix in ("", "-2", "-3")
     ]

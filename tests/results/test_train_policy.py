@@ -259,6 +259,19 @@ def test_a_policy_is_read_as_it_was_written(learnt, tmp_path):
     assert (again.state, again.weights) == (learnt.state, learnt.weights)
 
 
+def test_a_policy_is_never_rounded_in_silence(learnt, tmp_path):
+    def in_type(dtype):
+        return learnt._replace(params=jax.tree.map(lambda leaf: np.asarray(leaf).astype(dtype), learnt.params))
+
+    path = ff.save_policy(in_type(np.float64), tmp_path / "double.npz")
+    with pytest.raises(CheckpointError, match=r"double.npz is of float64, which needs .*jax_enable_x64"):
+        ff.load_policy(path)
+    with jax.enable_x64(True):
+        jax.tree.map(assert_array_equal, ff.load_policy(path).params, in_type(np.float64).params)
+    with pytest.raises(ValueError, match=r"policy must have parameters of float16.*, got bfloat16"):
+        ff.save_policy(in_type(jnp.bfloat16), tmp_path / "half.npz")
+
+
 def test_training_goes_on_where_it_was_cut_off(learnt, tmp_path, monkeypatch):
     save, saved = Keeper.save, []
 
