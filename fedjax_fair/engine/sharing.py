@@ -16,7 +16,7 @@ from fedjax_fair.engine.made_alike import made_alike
 from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.numerics.model_size import is_tiny
 from fedjax_fair.reads import FREE, selects_by_rule
-from fedjax_fair.types import Aggregator, Key, Method, Report, Simulation, State, as_method
+from fedjax_fair.types import Aggregator, Key, Method, Report, Simulation, State, as_method, marked
 
 Rule = Aggregator | Method
 
@@ -72,8 +72,8 @@ def telling(rule: Aggregator, read: Sequence[str]) -> Aggregator:
         coef, after = rule.weigh(state, heard, key)
         return jnp.where(report.active & ~heard.active, jnp.nan, coef), after
 
-    vars(weigh).update(vars(rule.weigh))  # its marks
-    return Aggregator(rule.init, weigh)
+    positive, cancels = (getattr(rule.weigh, mark, False) for mark in ("positive_losses", "cancels"))
+    return Aggregator(rule.init, marked(weigh, positive_losses=positive, cancels=cancels))
 
 
 def _method(sim: Simulation) -> Method:
@@ -97,7 +97,7 @@ def _slight(sim: Simulation) -> frozenset[str]:
     cohort = sim.data.n_clients if selector is None else selector.cohort
     if cohort > FEW or not is_tiny(jax.eval_shape(sim.init, jax.random.key(0)).params):
         return frozenset()
-    return SLIGHT | {"loss"} if _sees_all(arguments["trainer"], sim.data.sizes.mean()) else SLIGHT
+    return SLIGHT | {"loss"} if _sees_all(arguments.get("trainer"), sim.data.sizes.mean()) else SLIGHT
 
 
 def _sees_all(train: Any, size: float) -> bool:
