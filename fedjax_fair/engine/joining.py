@@ -167,8 +167,6 @@ def _group(
 
 def _joined(rules: list[Aggregator], readings: list[tuple[str, ...]], which: Any) -> Aggregator:
     """One of the rules, which reads what it reads alone."""
-    if len({*readings}) == 1:
-        return one_of(rules, which)
     rule = one_of([telling(rule, read) for rule, read in zip(rules, readings)], which)
     vars(rule.weigh)["watches"] = tuple(name for name in readings[0] if all(name in read for read in readings))
     return rule

@@ -89,7 +89,7 @@ def compare(
       threads: programs compiled and run at the same time; by default one for each core of a CPU.
       progress: as in ``ff.run``.
       checkpoint: a folder to keep all runs in; the same comparison goes on from it, also one with rules or
-        replicates added.
+        replicates added. A rule that joins the program of others trains those again.
       every: rounds between checkpoints.
       workers: processes of this machine that share out the programs and replicates, bit for bit as this one would
         run them (needs ``fedjax-fair[cluster]``). In a script the call then stands under

@@ -21,6 +21,7 @@ from fedjax_fair.results.compare import _choose
 from fedjax_fair.results.comparison import measured
 from fedjax_fair.results.latex import latex
 from fedjax_fair.results.references import Reference
+from fedjax_fair.robustness.loss_clipping import clip_losses
 
 
 def federation(seed):
@@ -116,6 +117,15 @@ def test_rules_that_share_a_program_end_where_each_ends_alone():
             if name in few:
                 assert_allclose(vmapped.runs[name][seed].coef, alone.coef, atol=1e-5, err_msg=name)
                 assert_allclose(vmapped.runs[name][seed].loss, alone.loss, rtol=1e-5, err_msg=name)
+
+
+def test_rules_of_one_program_read_no_more_than_alone():
+    """Clipped losses look at those of local training, too, which nothing of AFL's needs: a branch must not read them."""
+    rules = {"afl": clip_losses(ff.afl()), "fedmaba": clip_losses(ff.fedmaba())}
+    data = federation(0)
+    runs = runs_of(rules, {name: [{}] for name in rules}, {name: set() for name in rules}, set())
+    [found] = group(runs, build, data, {}, True)
+    assert found.sim.reads == build(rules["afl"], data).reads == ("loss",)
 
 
 def programs(rules, build, data, side_by_side):
