@@ -120,7 +120,7 @@ def test_rules_that_share_a_program_end_where_each_ends_alone():
 
 
 def test_rules_of_one_program_read_no_more_than_alone():
-    """Clipped losses look at those of local training, too, which nothing of AFL's needs: a branch must not read them."""
+    """Clipped losses look at those of local training, too, which AFL does not need."""
     rules = {"afl": clip_losses(ff.afl()), "fedmaba": clip_losses(ff.fedmaba())}
     data = federation(0)
     runs = runs_of(rules, {name: [{}] for name in rules}, {name: set() for name in rules}, set())
