@@ -42,7 +42,8 @@ class Components(NamedTuple):
     reads: tuple[str, ...]
     """The signals that the rule, the server or the selector reads."""
     watches: tuple[str, ...]
-    """Those which have to be finite of every client: the same, but of rules that share a program what all read."""
+    """Those which have to be finite of every client: the same; none where rules share a program, which look
+    themselves."""
     memory: Memory | None
     """What clients remember."""
     broadcast: Callable[[SimState], Any]

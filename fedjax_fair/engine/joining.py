@@ -168,7 +168,7 @@ def _group(
 def _joined(rules: list[Aggregator], readings: list[tuple[str, ...]], which: Any) -> Aggregator:
     """One of the rules, which reads what it reads alone."""
     rule = one_of([telling(rule, read) for rule, read in zip(rules, readings)], which)
-    vars(rule.weigh)["watches"] = tuple(name for name in readings[0] if all(name in read for read in readings))
+    vars(rule.weigh)["watches"] = ()  # each looks at what it is told itself
     return rule
 
 

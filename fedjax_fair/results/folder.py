@@ -67,8 +67,9 @@ def claim_folder(folder: Path, overwrite: bool, name: str = "out", how: str = "-
 def clear(folder: Path) -> None:
     """Remove the results that a folder holds, before others come: a call that is cut off leaves none half of which
     are of another call."""
-    told = ["contribution.json"] * (folder / "summary.json").exists()  # of those results; else it came first
-    for name in (*told, "summary.json", "summary.csv", "history.npz", "report.html", *DERIVED):
+    # Of those results; without any, it came first.
+    beside = ("contribution.json",) if (folder / "summary.json").exists() else ()
+    for name in (*beside, "summary.json", "summary.csv", "history.npz", "report.html", *DERIVED):
         (folder / name).unlink(missing_ok=True)
 
 

@@ -128,6 +128,32 @@ def test_rules_of_one_program_read_no_more_than_alone():
     assert found.sim.reads == build(rules["afl"], data).reads == ("loss",)
 
 
+@pytest.mark.filterwarnings("ignore:1 client was there and never used")  # of AFL, which is the point
+def test_a_loss_that_is_not_finite_costs_a_client_its_place_with_rules_that_read_it_alone():
+    """Updates are added up as they come here: nobody reads them."""
+
+    def loss(outputs, y):  # NaN of class 0, with a gradient of a number
+        plain = ff.losses.softmax_cross_entropy(outputs, y)
+        return jnp.where(y == 0, jax.lax.stop_gradient(jnp.nan * plain) + plain, plain)
+
+    def some(rule, data):
+        trainer = ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=2)
+        return ff.simulation(toy.linear, data, aggregator=rule, trainer=trainer, loss=loss)
+
+    x, client = np.random.default_rng(0).normal(size=(40, toy.DIM)).astype(np.float32), np.arange(40) % 4
+    y = np.where(client == 1, 0, 1 + np.arange(40) // 4 % 2)
+    data = ff.FederatedData.from_arrays(x, y, client_id=client, split=(0.8, 0.0, 0.2))
+    rules = {"fedavg": ff.fedavg(), "afl": ff.afl()}
+    assert programs(rules, some, data, True) == [["fedavg", "afl"]]
+    settings = {"replicates": 1, "federation": lambda seed: data, "rounds": 2, "eval_every": 2, "references": False}
+    found = ff.compare(rules, some, **settings)
+    for name, rule in rules.items():
+        [history], (_, alone) = found.runs[name], ff.run(some(rule, data), 0, 2, eval_every=2)
+        assert_array_equal(history.active, alone.active)
+        assert_array_equal(history.active[:, 1], name == "fedavg")
+        assert_allclose(history.coef, alone.coef, rtol=1e-5, atol=1e-6)
+
+
 def programs(rules, build, data, side_by_side):
     """The rules by program."""
     runs = runs_of(rules, {name: [{}] for name in rules}, {name: set() for name in rules}, set())
