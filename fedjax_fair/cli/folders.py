@@ -93,6 +93,8 @@ def claim_folders(
     """Create the folder of the results, with the configuration in it and in the checkpoints' folder; it is this
     call's own ``during`` its work."""
     keep = experiment.checkpoint
+    if keep is not None:
+        claim_folder(keep, overwrite=True, name="checkpoint")
     if experiment.out is None:
         source = re.sub(r"[^\w.,=-]+", "-", source_of(experiment))
         folder = new_folder(Path("runs") / f"{source}-{time.strftime('%Y%m%d-%H%M%S')}")
@@ -102,8 +104,6 @@ def claim_folders(
         folder = claim_folder(experiment.out, experiment.overwrite)
     if experiment.out is None:
         during.enter_context(held(folder))
-    if keep is not None:
-        claim_folder(keep, overwrite=True, name="checkpoint")
     if not going_on:
         clear(folder)
     points = plan.points if command == "sweep" else ()
