@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import re
 import shlex
 import time
@@ -50,9 +51,8 @@ def check_own(folder: Path, config: str) -> None:
 
 
 @contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Create a folder for results and keep it from other calls; the system lets go of it when the process ends,
-    however it does.
+def held(folder: Path, name: str = "out") -> Iterator[None]:
+    """Create a folder and keep it from other calls; the system lets go of it when the process ends.
 
     Not on Windows, nor where the file system knows no locks.
 
@@ -66,20 +66,19 @@ def held(folder: Path) -> Iterator[None]:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        mark = (folder / ".held").open("w")
+        mark = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise ValueError(f"out {folder} cannot be written: {error.strerror}") from error
-    with mark:
+        raise ValueError(f"{name} {folder} cannot be written: {error.strerror}") from error
+    try:
         try:
             fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ValueError(f"out {folder} is in use by another call: wait, or name another folder") from error
+            raise ValueError(f"{name} {folder} is in use by another call: wait, or name another folder") from error
         except OSError:  # by whatever number: this file system has no locks
             pass
-        try:
-            yield
-        finally:
-            (folder / ".held").unlink(missing_ok=True)
+        yield
+    finally:
+        os.close(mark)
 
 
 def claim_folders(
@@ -90,17 +89,20 @@ def claim_folders(
     plan: Any,
     during: contextlib.ExitStack,
 ) -> Path:
-    """Create the folder of the results, with the configuration in it and in the checkpoints' folder; it is this
+    """Create the folder of the results, with the configuration in it and in the checkpoints' folder; both are this
     call's own ``during`` its work."""
     keep = experiment.checkpoint
     if keep is not None:
+        check_free(keep, True, "checkpoint")
+        during.enter_context(held(keep, "checkpoint"))
         claim_folder(keep, overwrite=True, name="checkpoint")
     if experiment.out is None:
         source = re.sub(r"[^\w.,=-]+", "-", source_of(experiment))
         folder = new_folder(Path("runs") / f"{source}-{time.strftime('%Y%m%d-%H%M%S')}")
     else:
         check_free(experiment.out, experiment.overwrite)
-        during.enter_context(held(experiment.out))  # before anything in it is touched
+        if keep is None or not (experiment.out.exists() and experiment.out.samefile(keep)):
+            during.enter_context(held(experiment.out))  # before anything in it is touched
         folder = claim_folder(experiment.out, experiment.overwrite)
     if experiment.out is None:
         during.enter_context(held(folder))

@@ -284,6 +284,18 @@ def test_a_folder_that_another_call_writes_is_left_to_it(capsys, tmp_path):
     assert {path.name for path in tmp_path.glob(".*")} == set()
 
 
+def test_a_checkpoint_that_another_call_writes_is_left_to_it(capsys, tmp_path):
+    kept = tmp_path / "kept"
+    flags = ["run", "--rounds", "1", "--seeds", "1", "--quiet", "--out", str(kept), "--checkpoint", str(kept)]
+    with held(kept):
+        assert refusal(capsys, *flags) == (
+            f"checkpoint {kept} is in use by another call: wait, or name another folder"
+        )
+        assert list(kept.iterdir()) == []
+    main(flags)  # one folder may be both
+    assert {"summary.json", "resume.json"} <= {path.name for path in kept.iterdir()}
+
+
 def test_an_unwritable_default_folder_is_one_sentence(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").touch()
