@@ -1,6 +1,6 @@
 """``python -m fedjax_fair`` is ``fedjax-fair``."""
 
-from fedjax_fair.cli.commands import main
+from fedjax_fair.cli import program
 
 if __name__ == "__main__":
-    main()
+    program()
