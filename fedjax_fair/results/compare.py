@@ -1,11 +1,13 @@
 """Compare rules: the same replicates for all, settings chosen on validation, differences paired."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedjax_fair import metrics
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.same_test import same_clients, same_examples
 from fedjax_fair.engine.cluster import cluster_of, counted
@@ -133,7 +135,8 @@ def _contest(laid: Plan) -> Comparison:
     baseline = asked.baseline or ""
     tuned = [rule for rule in asked.rules if grids[rule]] if is_tuned(grids) else []
     judged = (laid.judge, asked.last, laid.clients)
-    found = do(laid.works, course, play_task, (asked, None), None if asked.progress is False else _pieces(laid))
+    told = None if asked.progress is False else _pieces(laid)
+    found = do(laid.works, course, play_task, (asked, None), told, partial(_ready, laid))
     played = iter(found[0])
     histories = {rule: [next(played) for _ in points[rule]] for rule in asked.rules}
     tried = {rule: [measured(each, *judged) for each in histories[rule]] for rule in tuned}
@@ -166,6 +169,17 @@ def _contest(laid: Plan) -> Comparison:
         same_clients=same_clients(laid.datas),
     )
     return comparison._replace(values=comparison.measures())
+
+
+def _ready(laid: Plan) -> None:
+    """Import and compile what the table is made by, on results that are not there yet."""
+    from scipy import special  # noqa: F401
+
+    metric, judged = laid.metric, laid.datas[0].n_clients if laid.clients is None else int(laid.clients.sum())
+    some = np.full((laid.asked.replicates, laid.asked.last, judged), np.clip(0, *metric.range), np.float32)
+    metrics.summary(some, metric=metric, where=some == some)
+    last = some[:, 0]
+    metrics.summary(last, loss=last, metric=metric, where=last == last)
 
 
 def _pieces(laid: Plan) -> str:

@@ -17,7 +17,7 @@ from fedjax_fair.engine.joining import Run, alone, runs_of
 from fedjax_fair.engine.keeping import check_keeping
 from fedjax_fair.engine.made_alike import made_alike
 from fedjax_fair.engine.tasks import Task, threads_for
-from fedjax_fair.metrics.kind import ACCURACY
+from fedjax_fair.metrics.kind import ACCURACY, Metric
 from fedjax_fair.results.compare_arguments import (
     check_build,
     check_clients,
@@ -79,6 +79,7 @@ class Plan(NamedTuple):
     judge: str
     """The split by which settings are chosen."""
     clients: np.ndarray | None
+    metric: Metric
     course: Course
     first: list[Run]
     """The baseline's."""
@@ -156,7 +157,7 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
     firsts = [next(run for run in runs if run.variant.rule == rule) for rule in rules]
     alikes = forms(firsts, build, drawn, parts, [made[rule] for rule in rules], asked.replicates)
     first = [run for run in runs if run.variant.rule == baseline]
-    laid = Plan(asked, grids, points, datas, alikes, judge, who, course, first, [])
+    laid = Plan(asked, grids, points, datas, alikes, judge, who, metric, course, first, [])
     works = [rules_work(runs, build, alikes, course, made)]
     if asked.references and not grids[baseline]:  # else once it is known with which settings
         works.append(laid.references(0))

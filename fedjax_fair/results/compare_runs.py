@@ -87,8 +87,11 @@ def do(
     far: Callable[[bytes, int], tuple[str, Any, int]],
     shared: Any,
     remark: str | None = None,
+    beside: Callable[[], object] = lambda: None,
 ) -> list[Any]:
     """What each work comes to; the tasks of all share the threads, or the cluster.
+
+    What comes after is got ready ``beside`` several tasks, once their programs are traced.
 
     There ``far(shared, i)``, which gets ``shared`` pickled, does and names what the i-th of all tasks is here.
     ``remark`` is what the tasks are: the cluster begins with it, and this process where some of it is kept.
@@ -109,7 +112,8 @@ def do(
         if course.cluster is None:
             advance(sum(task.kept for task in tasks))
             here = [task._replace(work=partial(task.work, stop, beyond(task.kept, advance))) for task in tasks]
-            results = iter(in_threads(here, course.threads, halted))
+            ready = [Task("beside", lambda: None, trace=beside)] * (len(here) > 1)
+            results = iter(in_threads([*here, *ready], course.threads, halted))
         else:
             results = iter(on_cluster(course.cluster, far, shared, pieces, shown, remark))
     return [work.collect([next(results) for _ in work.tasks]) for work in works]
