@@ -211,7 +211,7 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
     write(folder, files_of(found.runs, header, contest.ground.honest, found))
     finish(contest, folder, found, notes)
     if experiment.plots:
-        write_plots(folder, found.runs, contest.ground.honest)
+        write_plots(folder, found.runs, contest.ground.honest, found.last)
         if experiment.replicates > 1 and len(found.runs) > 1:
             drawn = plot.paired_frontier(found.differences(), found.baseline, rules=found.runs)
             plot.save(drawn, folder / "paired.png")

@@ -17,17 +17,20 @@ if TYPE_CHECKING:
 
 
 @paper()
-def lorenz(curves: Mapping[str, Any], ax: "Axes | None" = None, metric: Metric | None = None) -> "Axes":
-    """Lorenz curves of ``{name: accuracies [N] or [seeds, N]}``, the Gini coefficient in the legend.
+def lorenz(
+    curves: Mapping[str, Any], ax: "Axes | None" = None, metric: Metric | None = None, last: int = 1
+) -> "Axes":
+    """Lorenz curves of ``{name: accuracies [N], [seeds, N] or [seeds, T, N]}``, the Gini coefficient in the legend.
 
-    Of ``{name: history}``, or a list of them, one per seed, this and the plots below take the last evaluation, name
-    the runs that failed, and go by the histories' metric; arrays are accuracies, unless ``metric`` says otherwise.
+    Of ``{name: history}``, or a list of them, one per seed, this and the plots below take the ``last`` evaluations
+    (those of a comparison's table with ``last=found.last``), name the runs that failed, and go by the histories'
+    metric; arrays are accuracies, unless ``metric`` says otherwise. With T evaluations a seed counts by their mean.
 
     Over several seeds: the mean curve, and the mean and standard deviation of the Gini coefficient. Where all
     curves keep close to equality an inset magnifies how far below it they are.
     """
     kind, own = kind_of(curves, metric), ax is None
-    rules = per_client(curves, kind)
+    rules = per_client(curves, kind, last)
     if negative := [name for name, acc in rules.items() if (acc < 0).any()]:
         raise ValueError(
             f"curves must hold what is at least 0 for Lorenz curves, got negative values of {negative[0]}"
@@ -39,10 +42,10 @@ def lorenz(curves: Mapping[str, Any], ax: "Axes | None" = None, metric: Metric |
         if not len(acc):
             ax.plot([], [], **style(i), label=in_legend(name))
             continue
-        gini = np.asarray(metrics.gini(acc))
+        gini = np.asarray(metrics.gini(acc)).mean(1)
         spread = f" ± {gini.std(ddof=1):.3f}" if len(acc) > 1 else ""
-        grid = np.linspace(0, 1, acc.shape[1] + 1)
-        points = [np.asarray(axis) for axis in metrics.lorenz(acc)]
+        grid = np.linspace(0, 1, acc.shape[-1] + 1)
+        points = [np.asarray(axis) for axis in metrics.lorenz(acc.reshape(-1, acc.shape[-1]))]
         share = np.mean([np.interp(grid, p, held) for p, held in zip(*points)], 0)
         ax.plot(100 * grid, 100 * share, **style(i), label=f"{in_legend(name)}: {gini.mean():.3f}{spread}")
         gaps.append((100 * grid, 100 * (grid - share)))
@@ -65,14 +68,21 @@ def lorenz(curves: Mapping[str, Any], ax: "Axes | None" = None, metric: Metric |
 
 @paper()
 def client_histogram(
-    curves: Mapping[str, Any], bins: int = 20, ax: "Axes | None" = None, metric: Metric | None = None
+    curves: Mapping[str, Any],
+    bins: int = 20,
+    ax: "Axes | None" = None,
+    metric: Metric | None = None,
+    last: int = 1,
 ) -> "Axes":
-    """Histograms of ``{name: accuracies [N] or [seeds, N]}``, a row per rule, all on the same bins and scale.
+    """Histograms of ``{name: accuracies [N], [seeds, N] or [seeds, T, N]}``, a row per rule, on the same bins and
+    scale.
 
-    An outline counts the clients per bin, on average over the seeds; its dot marks their mean accuracy.
+    An outline counts the clients per bin, on average over the seeds (and evaluations); its dot marks their mean
+    accuracy.
     """
     kind, bins = kind_of(curves, metric), check_count("bins", bins)
-    rules = {name: kind.scale * x for name, x in per_client(curves, kind).items()}
+    given = per_client(curves, kind, last)
+    rules = {name: kind.scale * x.reshape(-1, x.shape[-1]) for name, x in given.items()}
     every = np.concatenate([x[np.isfinite(x)] for x in rules.values()])
     different = np.ptp(every) > 1e-6 * np.abs(every).max()
     edges = np.histogram_bin_edges(every, bins) if different else every[0] + np.linspace(-1, 1, bins + 1)
@@ -100,22 +110,25 @@ def client_histogram(
 
 
 @paper()
-def sorted_accuracy(curves: Mapping[str, Any], ax: "Axes | None" = None, metric: Metric | None = None) -> "Axes":
-    """Accuracy of ``{name: accuracies [N] or [seeds, N]}`` from the worst served client to the best.
+def sorted_accuracy(
+    curves: Mapping[str, Any], ax: "Axes | None" = None, metric: Metric | None = None, last: int = 1
+) -> "Axes":
+    """Accuracy of ``{name: accuracies [N], [seeds, N] or [seeds, T, N]}`` from the worst served client to the best.
 
     Over several seeds: the mean of the seeds' sorted accuracies, and the range from the lowest to the highest.
     """
     kind, own = kind_of(curves, metric), ax is None
-    rules = per_client(curves, kind)
+    rules = per_client(curves, kind, last)
     ax = new_axes(ax, 2.2)
     for i, (name, acc) in enumerate(rules.items()):
         if not len(acc):
             ax.plot([], [], label=in_legend(name), **style(i))
             continue
-        held = [np.sort(seed[np.isfinite(seed)]) for seed in kind.scale * acc]
-        held = held if kind.higher_is_better else [seed[::-1] for seed in held]
+        held = [np.sort(row[np.isfinite(row)]) for row in kind.scale * acc.reshape(-1, acc.shape[-1])]
+        held = held if kind.higher_is_better else [row[::-1] for row in held]
         share = np.linspace(0, 100, max(2, *map(len, held)))  # of one client a level line
-        lines = np.stack([np.interp(share, np.linspace(0, 100, len(seed)), seed) for seed in held])
+        lines = np.stack([np.interp(share, np.linspace(0, 100, len(row)), row) for row in held])
+        lines = lines.reshape(*acc.shape[:2], -1).mean(1)
         ax.plot(share, lines.mean(0), label=in_legend(name), **style(i))
         if len(lines) > 1:
             ax.fill_between(share, lines.min(0), lines.max(0), color=style(i)["color"], alpha=0.12, linewidth=0)

@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike
 
 from fedjax_fair import metrics
 from fedjax_fair.metrics.kind import Metric
-from fedjax_fair.plot.given import check_accuracy, check_some, kind_of, settled
-from fedjax_fair.plot.style import COLOURS, MARKERS, in_legend, legend_above, named, new_axes, paper
+from fedjax_fair.plot.given import FORMS, kind_of, per_client
+from fedjax_fair.plot.style import COLOURS, MARKERS, in_legend, legend_above, new_axes, paper
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,23 +33,19 @@ def interval(values: ArrayLike) -> tuple[float, float]:
 
 
 @paper()
-def frontier(points: Mapping[str, Any], ax: "Axes | None" = None, metric: Metric | None = None) -> "Axes":
+def frontier(
+    points: Mapping[str, Any], ax: "Axes | None" = None, metric: Metric | None = None, last: int = 1
+) -> "Axes":
     """Mean accuracy against variance over clients, of ``{name: accuracies [seeds, N] or [seeds, T, N]}``.
 
-    Of ``{name: histories, one per seed}``, such as a sweep's ``runs``, it takes the last evaluation. With T
-    evaluations a seed counts by their mean. The cross is a 95 % confidence interval over the seeds; where it is far
-    wider than the points lie apart (two seeds), it ends at the frame. Runs that failed are named, not drawn.
+    Of ``{name: histories, one per seed}``, such as a sweep's ``runs``, it takes the ``last`` evaluations: with
+    ``last=found.last`` those of a comparison's table. With T evaluations a seed counts by their mean.
+
+    The cross is a 95 % confidence interval over the seeds; where it is far wider than the points lie apart (two
+    seeds), it ends at the frame. Runs that failed are named, not drawn.
     """
     own, seen, kind = ax is None, [], kind_of(points, metric)
-    form, drawn = "accuracies [seeds, N] or [seeds, T, N]", {}
-    for name, given in named(points).items():
-        label, acc = settled(name, given, form)
-        if acc.ndim not in (2, 3):
-            raise ValueError(f"{name!r} must be accuracies [seeds, N] or [seeds, T, N], got {acc.shape}")
-        if len(acc):
-            check_accuracy(name, acc, kind)
-        drawn[label] = acc[:, None] if acc.ndim == 2 else acc
-    check_some(drawn)
+    drawn = per_client(points, kind, last, FORMS[1])
     ax = new_axes(ax, 2.6)
     for i, (name, acc) in enumerate(drawn.items()):
         marker = MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]

@@ -6,10 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedjax_fair.checks import check_count
 from fedjax_fair.engine.history import History, failed, judged
 from fedjax_fair.engine.outcome import one_metric, outcome, remark
 from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values, named_metric
 from fedjax_fair.plot.style import named
+
+FORMS = ("accuracies [N], [seeds, N] or [seeds, T, N]", "accuracies [seeds, N] or [seeds, T, N]")
+"""What may be drawn; the second where a vector could be anything."""
 
 
 def kind_of(curves: Mapping[str, Any], metric: Metric | None) -> Metric:
@@ -47,22 +51,25 @@ def histories_of(given: Any) -> list[History]:
     return listed
 
 
-def settled(name: str, given: Any, form: str) -> tuple[str, NDArray[np.float64]]:
-    """``given`` as an array of numbers; of histories the accuracies after the last round, [seeds, N].
+def settled(name: str, given: Any, form: str, last: int) -> tuple[str, NDArray[np.float64]]:
+    """``given`` as accuracies [seeds, T, N]; of histories those of the ``last`` evaluations.
 
     Runs that failed are left out, and the name says how many.
     """
     if histories := histories_of(given):
-        ended = [outcome(history) for history in histories]
-        kept = [h.accuracy[-1] for h, end in zip(histories, ended) if not end.lost]
-        rows = np.stack(kept) if kept else np.zeros((0, histories[0].accuracy.shape[1]))
-        return name + remark(ended), rows.astype(np.float64)
+        ended = [outcome(history, last=last) for history in histories]
+        kept = [h.accuracy[-last:] for h, end in zip(histories, ended) if not end.lost]
+        none = np.zeros((0, *histories[0].accuracy[-last:].shape))
+        return name + remark(ended), (np.stack(kept) if kept else none).astype(np.float64)
     try:
-        return name, np.asarray(given, np.float64)
+        acc = np.asarray(given, np.float64)
     except (TypeError, ValueError):
         inside = f" of {type(given[0]).__name__}" if isinstance(given, list) and given else ""
         got = f"a {type(given).__name__}{inside}"
         raise ValueError(f"{name!r} must be {form}, or a History for every seed, got {got}") from None
+    if not FORMS.index(form) < acc.ndim < 4:
+        raise ValueError(f"{name!r} must be {form}, got {acc.shape}")
+    return name, acc if acc.ndim == 3 else np.atleast_2d(acc)[:, None]
 
 
 def check_some(rules: Mapping[str, NDArray[Any]]) -> None:
@@ -71,16 +78,17 @@ def check_some(rules: Mapping[str, NDArray[Any]]) -> None:
         raise ValueError(f"curves must hold at least one run that did not fail, got {', '.join(rules)}")
 
 
-def per_client(curves: Mapping[str, Any], metric: Metric = ACCURACY) -> dict[str, NDArray[np.float64]]:
-    """Every rule's accuracies as [seeds, N], checked; no seeds of a rule whose runs all failed."""
+def per_client(
+    curves: Mapping[str, Any], metric: Metric = ACCURACY, last: int = 1, form: str = FORMS[0]
+) -> dict[str, NDArray[np.float64]]:
+    """Every rule's accuracies as [seeds, T, N], checked; no seeds of a rule whose runs all failed."""
+    check_count("last", last)
     rules = {}
     for name, given in named(curves).items():
-        label, acc = settled(name, given, "accuracies [N] or [seeds, N]")
-        if acc.ndim not in (1, 2):
-            raise ValueError(f"{name!r} must be accuracies [N] or [seeds, N], got {acc.shape}")
-        if len(acc) or acc.ndim == 1:
+        label, acc = settled(name, given, form, last)
+        if len(acc):
             check_accuracy(name, acc, metric)
-        rules[label] = np.atleast_2d(acc)
+        rules[label] = acc
     check_some(rules)
     return rules
 

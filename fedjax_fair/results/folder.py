@@ -199,24 +199,25 @@ def _csv(rows: list[list[Any]]) -> str:
     return text.getvalue()
 
 
-def write_plots(folder: Path, runs: Runs, clients: np.ndarray | None = None) -> None:
+def write_plots(folder: Path, runs: Runs, clients: np.ndarray | None = None, last: int = 1) -> None:
     """Lorenz curves, histograms of the clients' accuracies, accuracy and fairness over rounds, as PNG.
 
-    None where every run failed; no Lorenz curves of a metric that may be negative.
+    The first two over the ``last`` evaluations. None where every run failed; no Lorenz curves below 0.
     """
     seen = {rule: [of_clients(history, clients) for history in histories] for rule, histories in runs.items()}
-    if all(outcome(history).lost for histories in seen.values() for history in histories):
+    if not (late := ends(seen, last)):
         return
-    if one_metric([history for histories in seen.values() for history in histories]).range[0] >= 0:
-        plot.save(plot.lorenz(seen), folder / "lorenz.png")  # which there is none of an R²
-    plot.save(plot.client_histogram(seen), folder / "histogram.png")
+    metric = one_metric([history for histories in seen.values() for history in histories])
+    if metric.range[0] >= 0:  # of an R² there are none
+        plot.save(plot.lorenz(late, metric=metric), folder / "lorenz.png")
+    plot.save(plot.client_histogram(late, metric=metric), folder / "histogram.png")
     plot.save(plot.accuracy_and_fairness(seen), folder / "over_rounds.png")
 
 
 def write_frontier(folder: Path, runs: Runs, clients: np.ndarray | None = None) -> None:
-    """Mean against variance of every point of a sweep, over the evaluations that the page takes, as PNG."""
+    """Mean against variance of every point of a sweep after the last round, as in its table, as PNG."""
     seen = {rule: [of_clients(history, clients) for history in histories] for rule, histories in runs.items()}
-    if len(seen) > 1 and (late := ends(seen)):
+    if len(seen) > 1 and (late := ends(seen, 1)):
         metric = one_metric([history for histories in seen.values() for history in histories])
         plot.save(plot.frontier(late, metric=metric), folder / "frontier.png")
 

@@ -52,21 +52,24 @@ def figures_of(summary: Any, arrays: dict[str, np.ndarray], found: Contribution 
 
 
 def _of_results(runs: dict[str, list[History]], metric: Metric, last: int | None) -> Iterator[Drawing]:
-    """None where every run failed. ``last``: how many evaluations a comparison averages."""
+    """None where every run failed. ``last``: how many evaluations a comparison averages; a run's table has one."""
     name = "Accuracy" if metric == ACCURACY else metric.name
     values = "accuracies" if metric == ACCURACY else metric.name
-    if not all(outcome(seed).lost for histories in runs.values() for seed in histories):
-        if metric.range[0] >= 0:
-            yield Drawing("lorenz", f"Lorenz curves of the clients' {values}", partial(plot.lorenz, runs))
-        sorted_by = f"{name} from the worst served client to the best"
-        yield Drawing("sorted", sorted_by, partial(plot.sorted_accuracy, runs))
-        by = f"Clients by {name.lower()}, mean over the seeds"
-        yield Drawing("histogram", by, partial(plot.client_histogram, runs))
-        both = f"Mean {name.lower()} and variance over the rounds"
-        yield Drawing("over_rounds", both, partial(plot.accuracy_and_fairness, runs))
-    if len(runs) > 1 and (late := ends(runs, last)):
-        count = next(iter(late.values())).shape[1]
-        over = f"mean over the last {count} evaluations" if count > 1 else "at the last evaluation"
+    late = ends(runs, last or 1)
+    if not late:
+        return
+    count = next(iter(late.values())).shape[1]
+    over = f"mean over the last {count} evaluations" if count > 1 else "at the last evaluation"
+    if metric.range[0] >= 0:
+        curves = f"Lorenz curves of the clients' {values}, {over}"
+        yield Drawing("lorenz", curves, partial(plot.lorenz, late, metric=metric))
+    sorted_by = f"{name} from the worst served client to the best, {over}"
+    yield Drawing("sorted", sorted_by, partial(plot.sorted_accuracy, late, metric=metric))
+    by = f"Clients by {name.lower()}, mean over the seeds, {over}"
+    yield Drawing("histogram", by, partial(plot.client_histogram, late, metric=metric))
+    both = f"Mean {name.lower()} and variance over the rounds"
+    yield Drawing("over_rounds", both, partial(plot.accuracy_and_fairness, runs))
+    if len(runs) > 1:
         crosses = "crosses are 95 % confidence intervals, cut off at the frame"
         caption = f"Fairness against {name.lower()}, {over}; {crosses}"
         yield Drawing("frontier", caption, partial(plot.frontier, late, metric=metric))
@@ -77,18 +80,14 @@ def _selections(first: dict[str, History], clients: int) -> Drawing:
     return Drawing("selections", caption, partial(plot.selections, first, clients))
 
 
-def ends(runs: dict[str, list[History]], last: int | None = None) -> dict[str, np.ndarray]:
-    """Accuracies [seeds, T, N] of the ``last`` evaluations, of the seeds that did not fail in them.
-
-    By default of ten at most, and of a short run only its end: untrained models would be averaged in.
-    """
-    count = last or max(1, min(10, len(next(iter(runs.values()))[0].rounds) // 4))
+def ends(runs: dict[str, list[History]], last: int) -> dict[str, np.ndarray]:
+    """Accuracies [seeds, T, N] of the ``last`` evaluations, of the seeds that did not fail in them, if any."""
     late = {}
     for rule, histories in runs.items():
-        ended = [outcome(seed, last=count) for seed in histories]
-        seeds = [seed.accuracy[-count:] for seed, how in zip(histories, ended) if not how.lost]
+        ended = [outcome(seed, last=last) for seed in histories]
+        seeds = [seed.accuracy[-last:] for seed, how in zip(histories, ended) if not how.lost]
         seeds = [accuracy for accuracy in seeds if not np.isnan(accuracy).all(1).any()]
-        of_none = np.zeros((0, count, histories[0].accuracy.shape[1]))  # it keeps its place, and so its colour
+        of_none = np.zeros((0, *histories[0].accuracy[-last:].shape))  # it keeps its place, and so its colour
         late[rule + remark(ended)] = np.stack(seeds) if seeds else of_none
     return late if any(map(len, late.values())) else {}
 

@@ -82,7 +82,7 @@ def save(
     write_atomically(place / "config.toml", config)
     write(place, files)
     if plots:
-        write_plots(place, listed, who)
+        write_plots(place, listed, who, 1 if found is None else found.last)
     return place
 
 

@@ -224,6 +224,23 @@ def test_rules_look_different_and_alike_in_all_figures(history, final):
     assert len({(line.get_color(), line._unscaled_dash_pattern) for line in many}) == 35
 
 
+def test_the_last_evaluations_count_by_their_mean():
+    """As in a comparison's table."""
+    runs = [scored(0), scored(1)]
+    late = np.stack([history.accuracy[-2:] for history in runs])
+    assert not np.allclose(late[:, 0], late[:, 1])
+    gini = np.asarray(metrics.gini(late)).mean(1)
+    for given in ({"a": runs}, {"a": late}):
+        lorenz = plot.lorenz(given, last=2)
+        assert texts(lorenz)[1] == f"a: {gini.mean():.3f} ± {gini.std(ddof=1):.3f}"
+        point = plot.frontier(given, last=2).containers[0].lines[0].get_xydata()[0]
+        np.testing.assert_allclose(point, [100 * late.mean(), metrics.variance(late).mean()], rtol=1e-5)
+        (line,) = plot.sorted_accuracy(given, last=2).get_lines()
+        np.testing.assert_allclose(line.get_ydata(), 100 * np.sort(late).mean((0, 1)), rtol=1e-5)
+        (dot,) = (line for line in plot.client_histogram(given, last=2).get_lines() if line.get_marker() == "o")
+        np.testing.assert_allclose(dot.get_xdata(), [100 * late.mean()], rtol=1e-5)
+
+
 def test_pyplot_is_never_imported():
     code = (
         "import sys; from fedjax_fair import plot; assert 'matplotlib' not in sys.modules; "
@@ -275,7 +292,11 @@ def test_over_rounds_draws_a_measure_of_histories(ax, measure, label):
             lambda: plot.over_rounds({"a": scored(0), "b": ([1], [1])}),
             "curves must all be histories, or all pairs .*, unlike 'b'",
         ),
-        (lambda: plot.lorenz({"a": np.ones((2, 2, 2))}), r"'a' must be accuracies \[N\] or \[seeds, N\]"),
+        (
+            lambda: plot.lorenz({"a": np.ones((2, 2, 2, 2))}),
+            r"'a' must be accuracies \[N\], \[seeds, N\] or \[seeds, T, N\], got \(2, 2, 2, 2\)$",
+        ),
+        (lambda: plot.lorenz({"a": [scored(0)]}, last=0), "last must be at least 1"),
         (lambda: plot.lorenz({"a": [50.0, 60]}), r"'a' must hold accuracies in \[0, 1\], not percent"),
         (lambda: plot.client_histogram({"a": [np.nan]}), "'a' must hold at least one client"),
         (lambda: plot.client_histogram({"a": [0.5]}, bins=0), "bins must be at least 1"),
@@ -286,7 +307,7 @@ def test_over_rounds_draws_a_measure_of_histories(ax, measure, label):
         (lambda: plot.accuracy_and_fairness({"a": ([1, 2], np.ones((3, 4)))}), r"got \(2,\), \(3,\)"),
         (
             lambda: plot.lorenz({"a": {"b": 1}}),
-            r"must be accuracies \[N\] or \[seeds, N\], or a History for .*, got a dict$",
+            r"must be accuracies \[N\], \[seeds, N\] or \[seeds, T, N\], or a History for .*, got a dict$",
         ),
         (lambda: plot.frontier({"a": ["b"]}), "must be .*, got a list of str$"),
         (lambda: plot.coefficients(of_rounds([[0, 4]]), 3), "n_clients must be at least 5, got 3"),

@@ -323,7 +323,7 @@ def test_a_rule_whose_runs_all_failed_keeps_its_place_and_so_the_others_colours(
         for rule, a in zip("abc", arrays)
     }
     assert next(iter(ends(runs, 2).values())).shape[1] == 2  # as a comparison of last=2 averages
-    late = ends(runs)
+    late = ends(runs, 1)
     assert [name[0] for name in late] == [*"abc"]
     assert [len(seeds) for seeds in late.values()] == [1, 0, 1]
-    assert ends({"b": runs["b"]}) == {}
+    assert ends({"b": runs["b"]}, 1) == {}
