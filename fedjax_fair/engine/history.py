@@ -19,7 +19,7 @@ class History(NamedTuple):
     scores: dict[str, Evaluation]
     """Per split: accuracy and loss, f32[T_eval, N] each, and in ``further`` by name the metrics after the first."""
     ids: np.ndarray
-    """i32[T, S]: the clients of each round."""
+    """i32[T, S]: the clients of each round; -1 for a slot that a selector left empty."""
     coef: np.ndarray
     """f32[T, S]: their coefficients; 0 for a client that was not active."""
     active: np.ndarray

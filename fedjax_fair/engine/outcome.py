@@ -68,9 +68,8 @@ def of_clients(history: History, clients: Any = None) -> History:
     called = tuple(map(str, mine)) if names.clients is None else tuple(names.clients[k] for k in mine)
     groups = None if names.groups is None else tuple(names.groups[k] for k in mine)
     names = names._replace(clients=called, groups=groups)
-    return history._replace(
-        scores=scores, examples=examples, names=names, ids=number[history.ids.astype(int)].astype(history.ids.dtype)
-    )
+    ids = np.where(history.ids < 0, -1, number[history.ids.astype(int)]).astype(history.ids.dtype)
+    return history._replace(scores=scores, examples=examples, names=names, ids=ids)
 
 
 def identical(runs: Mapping[str, list[History]], split: str | None = None) -> list[list[str]]:
@@ -96,3 +95,8 @@ def one_metric(histories: list[History]) -> Any:
         kinds = [f"{m.label} in [{m.range[0]:g}, {m.range[1]:g}]" for m in (metric, others[0])]
         raise ValueError(f"runs must be judged by one metric, got {kinds[0]} and {kinds[1]}")
     return metric
+
+
+def unused(history: History) -> int:
+    """Updates that were not used, of clients that were selected: a slot that a selector leaves empty has none."""
+    return int((~history.active & (history.ids >= 0)).sum())

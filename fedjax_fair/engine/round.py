@@ -56,7 +56,7 @@ def play_round(parts: Components, state: SimState, data: FederatedData) -> tuple
         memory=trained.memory,
     )
     info = Info(
-        ids=cohort.ids,
+        ids=cohort.chosen,
         coef=coef,
         active=report.active,
         loss=jnp.where(report.active, report.loss, jnp.nan) if "loss" in parts.reads else None,

@@ -22,6 +22,8 @@ class Cohort(NamedTuple):
 
     ids: Array
     """i32[S]: different valid ids; where the selector gave none, another client's, who is then not there."""
+    chosen: Array
+    """i32[S]: those that the selector gave, and -1 where it gave none."""
     there: Array
     """bool[S]: who can take part, each client once."""
     state: State
@@ -60,10 +62,12 @@ def select(
     ids, memory = check_ids(parts.selector.select(state.selector, select, context), parts.selector.cohort)
     known = valid_ids(ids, n_clients)
     # The compiler may know the ids of ours, such as everybody's, and fold what is gathered by them.
-    ids = jnp.clip(ids, 0, n_clients - 1) if is_ours(parts.selector) else filled(ids, known, n_clients)
+    ours = is_ours(parts.selector)
+    ids = jnp.clip(ids, 0, n_clients - 1) if ours else filled(ids, known, n_clients)
     there = available(ids) & known
     return Cohort(
         ids,
+        ids if ours else jnp.where(known, ids, -1),
         there,
         memory,
         downloads=reached([jnp.where(there, ids, -1), *(who for who, _ in asked)]),

@@ -88,10 +88,10 @@ def never_used(history: History) -> list[tuple[int, int]]:
     Who is not active was absent or failed. A round's downloads tell how many were there, unless a selector asked
     others as well; who it was is certain where all failed who are not active, or none.
     """
-    active = np.asarray(history.active)
-    missing, failed = (~active).sum(1), np.asarray(history.downloads) - active.sum(1)
+    active, chosen = np.asarray(history.active), history.ids >= 0
+    missing, failed = (chosen & ~active).sum(1), np.asarray(history.downloads) - active.sum(1)
     certain = (np.asarray(history.evaluations) == 0) & (failed == missing) & (missing > 0)
-    ids, times = np.unique(history.ids[certain][~active[certain]], return_counts=True)
+    ids, times = np.unique(history.ids[certain][(chosen & ~active)[certain]], return_counts=True)
     silent = ~np.isin(ids, history.ids[active])
     often = times >= min(OFTEN, len(active))
     return [(int(k), int(count)) for k, count in zip(ids[silent & often], times[silent & often])]

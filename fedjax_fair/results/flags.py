@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedjax_fair.engine.outcome import identical, means
+from fedjax_fair.engine.outcome import identical, means, unused
 from fedjax_fair.results.flags_of_clients import few_examples, without_examples, without_value
 
 if TYPE_CHECKING:
@@ -104,8 +104,11 @@ def judged_alike(of: "Comparison") -> list[str]:
 
 def left_out(of: "Comparison") -> list[str]:
     """Selected clients whose update was not used."""
-    lost = {rule: np.concatenate([~h.active.ravel() for h in histories]) for rule, histories in of.runs.items()}
-    named = [f"{rule} {where.sum()} of {where.size}" for rule, where in lost.items() if where.any()]
+    counts = {
+        rule: (sum(map(unused, histories)), sum(int((h.ids >= 0).sum()) for h in histories))
+        for rule, histories in of.runs.items()
+    }
+    named = [f"{rule} {lost} of {chosen}" for rule, (lost, chosen) in counts.items() if lost]
     return [f"updates left out, absent or not finite: {', '.join(named)}"] if named else []
 
 

@@ -11,7 +11,7 @@ from fedjax_fair import metrics
 from fedjax_fair.checks import check_choice
 from fedjax_fair.engine.history import History
 from fedjax_fair.engine.outcome import LEGEND as FAILED
-from fedjax_fair.engine.outcome import Outcome, identical, one_metric, outcome, remark
+from fedjax_fair.engine.outcome import Outcome, identical, one_metric, outcome, remark, unused
 from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values, named_metric
 from fedjax_fair.results.digits import digits_of, spread
 from fedjax_fair.results.group_columns import GROUPS, GROUPS_LEGEND, of_groups
@@ -75,7 +75,7 @@ def summarize(
             for i, value in zip(together, np.asarray(values, float)):
                 of[i] = np.nan if ended[i].lost and key in metrics.SUMMARY else value
     counts: dict[str, list[float]] = {
-        "left_out": [(~history.active).sum() for history in histories],
+        "left_out": [unused(history) for history in histories],
         "downloads": [history.downloads.sum() / max(1, len(history.ids)) for history in histories],  # a round
         "evaluations": [history.evaluations.sum() / max(1, len(history.ids)) for history in histories],
         "failed": [o.failed for o in ended],
@@ -246,5 +246,5 @@ def check_runs(runs: Any) -> Runs:
 
 def left_out(histories: list[History]) -> str:
     """A remark on the updates that were dropped for not being finite; empty where there were none."""
-    count = sum(int((~history.active).sum()) for history in histories)
+    count = sum(map(unused, histories))
     return f"; {count} updates were absent or not finite and were left out" if count else ""

@@ -143,7 +143,7 @@ class Info(NamedTuple):
     """What one round leaves in the history."""
 
     ids: Array
-    """i32[S]: the clients of the round."""
+    """i32[S]: the clients of the round; -1 for a slot that the selector left empty."""
     coef: Array
     """f32[S]: the coefficient of each, 0 where it was not active."""
     active: Array

@@ -8,7 +8,9 @@ import toy
 
 import fedjax_fair as ff
 from fedjax_fair import registry
+from fedjax_fair.engine.outcome import of_clients
 from fedjax_fair.engine.selection import filled, is_ours, valid_ids
+from fedjax_fair.results.table import left_out
 
 pytestmark = pytest.mark.usefixtures("quick_to_compile")
 
@@ -74,6 +76,16 @@ def test_examples_off_the_device_are_the_cohorts_own_where_slots_are_empty():
     jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
     np.testing.assert_array_equal(there.received_loss, here.received_loss)
     np.testing.assert_array_equal(there.loss, here.loss)
+
+
+def test_the_history_has_nobody_in_an_empty_slot_and_counts_no_update_as_left_out(data):
+    _, history = ff.run(toy.simulation(data, by_mean(), selector=choosing(3, -1, 4, 4, 9)), 0, rounds=2)
+    np.testing.assert_array_equal(history.ids, [[3, -1, 4, -1, -1]] * 2)
+    np.testing.assert_array_equal(history.active, history.ids >= 0)
+    assert ff.run_table({"a": history}).iloc[0].left_out == 0
+    assert left_out([history]) == ""
+    honest = of_clients(history, np.array([False, False, True, True, True]))
+    np.testing.assert_array_equal(honest.ids, [[1, -1, 2, -1, -1]] * 2)
 
 
 def test_a_client_that_nobody_selects_does_not_train(data):
