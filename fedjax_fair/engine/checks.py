@@ -6,15 +6,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from fedjax_fair.checks import check_choice, check_optimizer, said
+from fedjax_fair.checks import check_choice, check_optimizer, check_takes, said
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.host_store import HostStore
 from fedjax_fair.engine.near import largest_cohort
 from fedjax_fair.engine.room import in_words, room
 from fedjax_fair.local.sgd import LocalSGD
-from fedjax_fair.reads import check_functions, types_of
+from fedjax_fair.reads import check_functions, explained, types_of
 from fedjax_fair.robustness.availability import PerClient
 from fedjax_fair.types import Aggregator, Client, Context, LossFn, Params, Selector, Trace
 
@@ -104,6 +105,7 @@ def check_weights(
 
     ``n_clients``, where it is known, is for the sentence to a rule that returns as many.
     """
+    result = _as_arrays(result)
     if not isinstance(result, tuple) or len(result) != 2 or jnp.shape(result[0]) != (cohort,):
         alone = "one array" if isinstance(result, Array) else type(result).__name__
         got = jnp.shape(result[0]) if isinstance(result, tuple) and result else alone
@@ -170,6 +172,7 @@ def check_deploy(deploy: Any, init: Any, params: Params) -> None:
 
 def check_ids(result: Any, cohort: int) -> tuple[Array, Any]:
     """What a selector's ``select`` must return: ``(ids i32[S], state)``."""
+    result = _as_arrays(result)
     if not isinstance(result, tuple) or len(result) != 2 or jnp.shape(result[0]) != (cohort,):
         got = jnp.shape(result[0]) if isinstance(result, tuple) and result else type(result).__name__
         raise ValueError(f"select must return (ids [{cohort}], state), got {got}")
@@ -178,8 +181,17 @@ def check_ids(result: Any, cohort: int) -> tuple[Array, Any]:
     return result
 
 
+def _as_arrays(result: Any) -> Any:
+    """``(values, state)`` with a list of values, or NumPy's, as JAX has them."""
+    pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], list | np.ndarray)
+    return (jnp.asarray(result[0]), result[1]) if pair else result
+
+
 def check_select(selector: Selector, n_clients: int, rule: Aggregator) -> None:
     """A selector accepts N clients and keeps its state's form: traced, nothing computed."""
+    check_takes("selector.init", selector.init, "sizes", "key")
+    check_takes("selector.select", selector.select, "state", "key", "context")
+    check_takes("selector.observe", selector.observe, "state", "report")
 
     def ask(ids: Array, key: Any = None, batch: int | None = None) -> Array:
         return jnp.ones(ids.shape)
@@ -191,7 +203,19 @@ def check_select(selector: Selector, n_clients: int, rule: Aggregator) -> None:
         state = selector.init(sizes, key)
         return state, check_ids(selector.select(state, key, context), selector.cohort)[1]
 
-    check_state("select", *jax.eval_shape(first, jax.random.key(0)))
+    with explained():
+        check_state("select", *jax.eval_shape(first, jax.random.key(0)))
+
+
+def observing(selector: Selector) -> Selector:
+    """The selector, which when it is traced is held to the form of its state."""
+
+    def observe(state: Any, report: Any) -> Any:
+        after = selector.observe(state, report)
+        check_state("observe", state, after)
+        return after
+
+    return selector._replace(observe=observe)
 
 
 def checking(aggregator: Aggregator, cohort: int, n_clients: int) -> Aggregator:

@@ -5,7 +5,7 @@ from typing import Any
 import optax
 
 from fedjax_fair.data import FederatedData
-from fedjax_fair.engine.checks import checking
+from fedjax_fair.engine.checks import checking, observing
 from fedjax_fair.engine.descent import check_server
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.models.metric import check_accuracy
@@ -40,7 +40,7 @@ def signals_read(
     listening = method._replace(
         transform=server, aggregator=checking(method.aggregator, selector.cohort, data.n_clients)
     )
-    read = reads(listening, selector, n_clients=data.n_clients, cohort=selector.cohort, params=shapes)
+    read = reads(listening, observing(selector), n_clients=data.n_clients, cohort=selector.cohort, params=shapes)
     if "accuracy" in read and not data.validation.rows.shape[0]:
         raise ValueError("accuracy is read, but the data has no validation split: give split a second share")
     if "accuracy" in read:

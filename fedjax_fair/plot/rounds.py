@@ -10,6 +10,7 @@ from fedjax_fair import metrics
 from fedjax_fair.checks import check_choice
 from fedjax_fair.engine.history import History
 from fedjax_fair.metrics.kind import Metric, check_values
+from fedjax_fair.plot.frontier import interval
 from fedjax_fair.plot.given import check_accuracy, course_of, histories_of, kind_of
 from fedjax_fair.plot.style import (
     MARKERS,
@@ -44,8 +45,9 @@ def over_rounds(
     Of histories, ``{name: history}`` or ``{name: [one per seed]}``, it draws a measure of
     :func:`fedjax_fair.metrics.summary`, such as "gini"; a line ends where a run has failed.
 
-    ``band`` is "range", from the smallest seed to the largest, "std", one standard deviation
-    either side, or "none". ``ylabel`` must name the unit; by default it names the measure.
+    ``band`` is "range", from the smallest seed to the largest, "std", one standard deviation either side,
+    "interval", the 95 % confidence interval of the mean (Student's t), or "none". ``ylabel`` must name the unit; by
+    default it names the measure.
 
     Raises:
       ValueError: an unknown measure or band, or histories beside arrays.
@@ -87,7 +89,7 @@ def _called(measure: str, kind: Metric) -> str:
 
 def draw_rounds(curves: Mapping[str, Any], ylabel: str, band: str, ax: "Axes | None") -> "Axes":
     """The lines and bands of :func:`over_rounds`, without a legend."""
-    check_choice("band", band, ("range", "std", "none"))
+    check_choice("band", band, ("range", "std", "interval", "none"))
     rules = {name: series_of(name, pair) for name, pair in named(curves).items()}
     ax = new_axes(ax, 2.2)
     for i, (name, (t, y)) in enumerate(rules.items()):
@@ -96,7 +98,7 @@ def draw_rounds(curves: Mapping[str, Any], ylabel: str, band: str, ax: "Axes | N
         marked: dict[str, Any] = {"marker": marker, "markevery": (i * every // len(rules), every)}
         ax.plot(t, centre, label=in_legend(name), **marked, **style(i))
         if band != "none" and len(y) > 1:
-            spread = y.std(0, ddof=1)
+            spread = y.std(0, ddof=1) if band == "std" else np.array([interval(seeds)[1] for seeds in y.T])
             low, high = (y.min(0), y.max(0)) if band == "range" else (centre - spread, centre + spread)
             ax.fill_between(t, low, high, color=style(i)["color"], alpha=0.12, linewidth=0)
     ax.set(xlabel="Round", ylabel=ylabel)

@@ -27,12 +27,12 @@ def coefficients(
     ``n_clients`` is the history's own by default. Rounds are gathered in at most ``bins`` columns, and more than
     200 clients in 200 rows of neighbours. Rules whose coefficients can be negative get a scale that has white at 0.
     """
+    clients = _count(history, n_clients)
     mean = _over_rounds(history, history.coef, n_clients, bins)
     largest = 1.0 if np.isnan(mean).all() else np.nanmax(np.abs(mean))
     signed = bool(np.nanmin(mean, initial=0.0) < 0)
     scale = {"cmap": "RdBu", "vmin": -largest, "vmax": largest} if signed else {"cmap": "cividis", "vmin": 0}
     ax = new_axes(ax, 2.6)
-    clients = _count(history, n_clients)
     extent = (0, len(history.ids), clients - 0.5, -0.5)
     image = ax.imshow(mean, aspect="auto", interpolation="nearest", extent=extent, **scale)
     gathered = len(history.ids) > bins or clients > ROWS

@@ -123,7 +123,7 @@ def test_accuracy_cannot_be_read_without_a_validation_split(without_validation, 
     if part == "rule":
         rule = rule._replace(weigh=lambda state, report, key: (report.accuracy, state))
     elif part == "selector":
-        selector = selector._replace(observe=lambda state, report: report.accuracy)
+        selector = selector._replace(init=lambda sizes, key: sizes, observe=lambda state, report: report.accuracy)
     else:
         update = lambda moved, state, params=None, *, report, **sent: (moved, report.accuracy)  # noqa: E731
         listening = optax.GradientTransformationExtraArgs(lambda params: (), update)
@@ -139,8 +139,9 @@ def test_accuracy_cannot_be_read_without_a_validation_split(without_validation, 
         ff.simulation(linear, without_validation, trainer=FULL, **arguments)
 
 
-def selecting(ids):
-    return ff.Selector(lambda sizes, key: (), lambda state, key, ctx: (ids, state), lambda state, report: state, 5)
+def selecting(ids, **parts):
+    given = ff.Selector(lambda sizes, key: (), lambda state, key, ctx: (ids, state), lambda state, report: state, 5)
+    return given._replace(**parts)
 
 
 PARTS = {
@@ -148,8 +149,24 @@ PARTS = {
         (ff.pow_d(2, d=6), "d must be at most the 5 clients, got 6"),
         (selecting(jnp.arange(4)), "select must return (ids [5], state), got (4,)"),
         (selecting(jnp.arange(5.0)), "select must return whole numbers as ids, got float32"),
+        (selecting([0.5] * 5), "select must return whole numbers as ids, got float32"),
+        (selecting((), init=lambda sizes: ()), "selector.init must take (sizes, key), got (sizes)"),
+        (selecting((), select=lambda s, key: 0), "selector.select must take (state, key, context), got (s, key)"),
+        (selecting((), observe=lambda s: s), "selector.observe must take (state, report), got (s)"),
+        (
+            selecting([4, 3, 2, 1, 0], observe=lambda state, report: (state, state)),
+            "observe must return a state of the same form as init's, (), got ((), ())",
+        ),
+        (
+            selecting(np.arange(5), init=lambda sizes, key: sizes, observe=lambda state, report: report.steps),
+            "observe must return a state of the same types as init's, float32[5], got int32[5]",
+        ),
     ],
     "aggregator": [
+        (
+            ff.Aggregator(lambda sizes, key: (), lambda state, report, key: ([1.0, 2.0], state)),
+            "weigh must return (coefficients [5], state), one for each client of the cohort, got (2,)",
+        ),
         (
             ff.Aggregator(lambda sizes, key: (), lambda state, report, key: (report.n, report.n)),
             "weigh must return a state of the same form as init's, (), got [5]",

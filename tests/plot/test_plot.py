@@ -187,8 +187,9 @@ def test_histogram_of_equal_clients():
     assert plot.client_histogram({"same": np.full(5, 0.5)}).get_xlim()[0] < 50
 
 
-@pytest.mark.parametrize("band", ["range", "std", "none"])
-def test_over_rounds_draws_mean_and_band(ax, band):
+@pytest.mark.parametrize(("band", "half"), [("range", 1), ("std", 2**0.5), ("interval", 12.706), ("none", 0)])
+def test_over_rounds_draws_mean_and_band(ax, band, half):
+    """Half the range, the standard deviation and the interval of 1 and 3: t of one degree of freedom."""
     values = np.array([[1.0, 2, 3], [3, 4, 5]])
     plot.over_rounds({"two": ([0, 5, 10], values), "one": ([0, 5, 10], values[0])}, "Loss (nats)", band, ax)
     two, one = ax.get_lines()
@@ -197,7 +198,6 @@ def test_over_rounds_draws_mean_and_band(ax, band):
     np.testing.assert_array_equal(one.get_ydata(), [1, 2, 3])
     assert len(ax.collections) == (band != "none")
     for filled in ax.collections:
-        half = 1 if band == "range" else np.sqrt(2)  # the sample standard deviation of 1 and 3
         edges = np.unique(np.round(filled.get_paths()[0].vertices[:, 1], 9))
         np.testing.assert_allclose(
             edges, np.unique(np.round([2 - half, 3 - half, 4 - half, 2 + half, 3 + half, 4 + half], 9))
@@ -310,6 +310,7 @@ def test_over_rounds_draws_a_measure_of_histories(ax, measure, label):
             r"must be accuracies \[N\], \[seeds, N\] or \[seeds, T, N\], or a History for .*, got a dict$",
         ),
         (lambda: plot.frontier({"a": ["b"]}), "must be .*, got a list of str$"),
+        (lambda: plot.coefficients({"a": scored(0)}), "history must be the History of one run, got dict"),
         (lambda: plot.coefficients(of_rounds([[0, 4]]), 3), "n_clients must be at least 5, got 3"),
         (lambda: plot.selections({"a": of_rounds([[0, 4]])}, 3), "n_clients must be at least 5, got 3"),
         (
