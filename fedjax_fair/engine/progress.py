@@ -1,6 +1,7 @@
 """What a long run hears and shows: Ctrl-C, and how far it is."""
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -26,6 +27,8 @@ def asked_to_stop(watch: bool) -> Iterator[Callable[[], bool]]:
     def note(number: int, frame: Any) -> None:
         noted.append(number)
         signal.signal(signal.SIGINT, old)
+        with contextlib.suppress(OSError):  # nobody reads on
+            os.write(2, HEARD if os.isatty(2) else HEARD.lstrip())  # print may have been interrupted in its middle
 
     old = signal.signal(signal.SIGINT, note)
     try:
@@ -34,6 +37,8 @@ def asked_to_stop(watch: bool) -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, old)
 
 
+HEARD = b"\nStopping at the next checkpoint; Ctrl-C again stops at once.\n"
+"""Below a progress bar, whose line is not ended."""
 ENOUGH = 3
 """So many times Ctrl-C, and it interrupts whatever was not to be."""
 AWAKE = 0.2

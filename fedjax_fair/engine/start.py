@@ -177,7 +177,12 @@ def own_state(state: Any, sim: Simulation) -> SimState:
     mine, like = (_form(tree) for tree in (state, wanted))
     if mine[:2] != like[:2]:
         fitting(state.params, wanted.params, "state.params")
-        raise ValueError("state must be what a run of this simulation left, got one of another simulation")
+        parts = ((name, getattr(state, name), getattr(wanted, name)) for name in SimState._fields)
+        odd = next((name for name, got, due in parts if _form(got)[:2] != _form(due)[:2]), "state")
+        raise ValueError(
+            f"state must be what a run of this simulation left, got another one's {odd}: "
+            f"state._replace({odd}=sim.init(key).{odd}) begins it anew"
+        )
     if mine[2] != like[2]:
         fitting(state.params, wanted.params, "state.params")
         got, due = next(pair for pair in zip(mine[2], like[2]) if pair[0] != pair[1])

@@ -22,8 +22,8 @@ def lorenz(
 ) -> "Axes":
     """Lorenz curves of ``{name: accuracies [N], [seeds, N] or [seeds, T, N]}``, the Gini coefficient in the legend.
 
-    Of ``{name: history}``, or a list of them, one per seed, this and the plots below take the ``last`` evaluations
-    (those of a comparison's table with ``last=found.last``), name the runs that failed, and go by the histories'
+    Of ``{name: history}``, or a list of them, one per seed, this and the plots below take the ``last`` evaluations:
+    with ``last=found.last`` those of a comparison's table. They name the runs that failed, and go by the histories'
     metric; arrays are accuracies, unless ``metric`` says otherwise. With T evaluations a seed counts by their mean.
 
     Over several seeds: the mean curve, and the mean and standard deviation of the Gini coefficient. Where all

@@ -279,8 +279,13 @@ def test_a_state_of_another_simulation_is_refused(sim, data):
         with refused(f"state must be what a run of this simulation left, got {kind}"):
             ff.run(sim, state=what, rounds=1)
     other = ff.simulation(linear, data, aggregator=ff.fedmaba(), trainer=FULL)
-    with refused("state must be what a run of this simulation left, got one of another simulation"):
-        ff.run(other, state=sim.init(jax.random.key(0)), rounds=1)
+    state = sim.init(jax.random.key(0))
+    with refused(
+        "state must be what a run of this simulation left, got another one's aggregator: "
+        "state._replace(aggregator=sim.init(key).aggregator) begins it anew"
+    ):
+        ff.run(other, state=state, rounds=1)
+    ff.run(other, state=state._replace(aggregator=other.init(state.key).aggregator), rounds=1)
 
 
 def test_what_is_called_between_chunks_is_a_function(sim):
