@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fedjax_fair.checks import check_complete
 from fedjax_fair.data.host_store import pieces
 from fedjax_fair.data.store import known
 
@@ -57,6 +58,7 @@ def check_normalizer(normalizer: Any, x: Any, *more: Any) -> Normalizers | None:
         raise ValueError("a normalizer needs x to be one array, got a pytree; normalise its arrays beforehand")
     parts = []
     for name, value in normalizer._asdict().items():
+        check_complete(f"normalizer.{name}", value, "fill it")
         part = known(np.asarray, value, f"normalizer.{name}")
         part = part.astype(part.dtype if getattr(value, "dtype", None) == np.float64 else np.float32)
         if part.ndim >= x.ndim or any(p not in (1, n) for p, n in zip(part.shape[::-1], x.shape[:0:-1])):

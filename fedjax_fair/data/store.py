@@ -16,7 +16,7 @@ INT32 = np.iinfo(np.int32)
 
 def examples_of(x: Any, name: str) -> Any:
     """Return ``x`` with NumPy leaves, or raise ValueError unless every leaf is numeric, [E, ...]."""
-    for leaf in [] if isinstance(x, list) else jax.tree.leaves(x):
+    for leaf in [x] if isinstance(x, list) else jax.tree.leaves(x):
         check_complete(name, leaf)
     x = known(np.array, x, name) if isinstance(x, list) else jax.tree.map(lambda a: known(np.asarray, a, name), x)
     leaves = jax.tree.leaves(x)

@@ -12,7 +12,7 @@ from fedjax_fair.metrics.masked import places as _places
 from fedjax_fair.metrics.masked import ratios as _ratios
 from fedjax_fair.metrics.masked import scaled as _scaled
 from fedjax_fair.metrics.masked import sort as _sort
-from fedjax_fair.metrics.masked import spread as _spread
+from fedjax_fair.metrics.masked import weights_of as _weights_of
 
 
 def mean(x: ArrayLike, where: ArrayLike | None = None) -> Array:
@@ -30,7 +30,7 @@ def pooled(acc: ArrayLike, sizes: ArrayLike, where: ArrayLike | None = None) -> 
     """
     acc, where, _ = _counted(acc, where)
     acc, scale = _scaled(acc)
-    weights = jnp.where(where, _spread("sizes", jnp.asarray(sizes, acc.dtype), acc), 0)
+    weights = jnp.where(where, _weights_of(sizes, acc), 0)
     return jnp.sum(weights * acc, -1) / jnp.sum(weights, -1) / scale[..., 0]
 
 
@@ -98,7 +98,7 @@ def best(
 def _tail(acc: ArrayLike, percent: float, sizes: ArrayLike | None, where: ArrayLike | None, *, top: bool) -> Array:
     check_range("percent", percent, 0, 100)
     acc, where, _ = _counted(acc, where)
-    weights = jnp.ones_like(acc) if sizes is None else _spread("sizes", jnp.asarray(sizes, acc.dtype), acc)
+    weights = jnp.ones_like(acc) if sizes is None else _weights_of(sizes, acc)
     acc, weights = _sort(where, acc, weights)
     # How many clients to take, for each possible N: a constant, so that the rounding is Python's.
     take = jnp.asarray(np.maximum(1, (np.arange(acc.shape[-1] + 1) * percent / 100).astype(np.int32)))

@@ -96,6 +96,21 @@ def test_values_below_a_mask_are_no_numbers():
             ff.FederatedData.from_arrays(*given, client_id=["a", "b"] * 40)
 
 
+@pytest.mark.parametrize(
+    ("argument", "settings"),
+    [
+        ("x", {"x": [np.ma.array([1.0, -999.0], mask=[False, True])] * COUNT}),
+        ("normalizer.shift", {"normalizer": ff.data.Normalizer(np.ma.array([7.0], mask=[True]), 1.0)}),
+        ("test_client_id", {"test_client_id": np.ma.masked_equal([0, 1] * 40, 1)}),
+    ],
+)
+def test_a_mask_in_a_list_a_normalizer_or_test_clients_is_seen(argument, settings):
+    x, y = np.random.default_rng(0).normal(size=(2, COUNT, 2)), np.arange(COUNT) % 2
+    given = {"x": x[0], "test": (x[1], y), "test_client_id": [0, 1] * 40} | settings
+    with pytest.raises(ValueError, match=f"^{argument} must be complete, got a masked array"):
+        ff.FederatedData.from_arrays(given.pop("x"), y, client_id=[0, 1] * 40, **given)
+
+
 @pytest.mark.parametrize("store", ["device", "host"])
 @pytest.mark.parametrize("kind", [">f4", ">f8", ">i2"])
 def test_numbers_may_lie_the_other_way_round(kind, store):

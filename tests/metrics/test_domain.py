@@ -95,6 +95,36 @@ def test_a_wrong_call_is_one_sentence(call, message):
         call()
 
 
+THREE = np.array([0.9, 0.5, 0.1])
+LAST = np.array([False, False, True])
+
+
+@pytest.mark.parametrize(
+    ("argument", "call"),
+    [
+        ("acc", lambda: metrics.summary(np.ma.array(THREE, mask=LAST))),
+        ("loss", lambda: metrics.summary(THREE, np.ma.array(THREE, mask=LAST))),
+        ("sizes", lambda: metrics.summary(THREE, sizes=np.ma.array([3, 2, 1], mask=LAST))),
+        ("where", lambda: metrics.summary(THREE, where=np.ma.array([True] * 3, mask=LAST))),
+        ("a metric's array", lambda: metrics.mean(np.ma.array(THREE, mask=LAST))),
+        ("a metric's array", lambda: metrics.gini([np.ma.array(THREE, mask=LAST)] * 2)),
+        ("where", lambda: metrics.mean(THREE, where=np.ma.array([True] * 3, mask=LAST))),
+        ("sizes", lambda: metrics.pooled(THREE, np.ma.array([3, 2, 1], mask=LAST))),
+        ("sizes", lambda: metrics.worst(THREE, sizes=np.ma.array([3, 2, 1], mask=LAST))),
+        ("values", lambda: metrics.groups.group_means(np.ma.array(THREE, mask=LAST), ["a", "a", "b"])),
+        ("groups", lambda: metrics.groups.group_means(THREE, np.ma.array(["a", "a", "b"], mask=LAST))),
+        ("values", lambda: metrics.significance.paired(np.ma.array(THREE, mask=LAST), THREE)),
+    ],
+)
+def test_what_lies_below_a_mask_is_not_measured(argument, call):
+    with pytest.raises(ValueError, match=f"^{argument} must be complete, got a masked array: fill it"):
+        call()
+
+
+def test_a_mask_that_hides_nothing_is_no_matter():
+    assert metrics.summary(np.ma.array(THREE, mask=False)) == metrics.summary(THREE)
+
+
 def test_a_mean_that_rounds_out_of_its_range_is_let_through():
     assert metrics.summary(np.array([1 + 1e-6, 1], np.float32))["accuracy"] == pytest.approx(100)
     assert metrics.summary(np.array([0.5, np.inf]))["accuracy"] == np.inf

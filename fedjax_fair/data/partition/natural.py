@@ -29,6 +29,7 @@ class Natural(NamedTuple):
 
     def numbers(self, client_id: Any, name: str) -> np.ndarray:
         """i64[E']: the numbers of the clients named ``client_id``; ValueError for a name that is none of theirs."""
+        check_complete(name, client_id)
         rank = {known: k for k, known in enumerate(self.names)}
         try:
             plain = _plain(client_id)
