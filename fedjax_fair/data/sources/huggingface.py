@@ -7,8 +7,9 @@ import numpy as np
 
 from fedjax_fair.checks import check_choice, warn
 from fedjax_fair.data.federated import FederatedData, Normalizer
-from fedjax_fair.data.groups import by_name, is_missing
+from fedjax_fair.data.groups import by_name
 from fedjax_fair.data.names import Names
+from fedjax_fair.data.partition.natural import is_missing
 from fedjax_fair.data.sources.examples import Examples, Part, check_tested, deal, large_enough, numbered
 from fedjax_fair.data.sources.images import GREY, is_deep
 
