@@ -78,6 +78,13 @@ def test_targets_that_32_bits_merge_are_warned_of():
         ff.data.table(rows(y=1_700_000_000 + np.arange(COUNT)), regression=True, **TABLE)
 
 
+@pytest.mark.parametrize("base", [2**40, 2**62, 2**63])
+def test_whole_numbers_that_32_bits_merge_are_warned_of_however_large(base):
+    big = [base + i % 2 * 100 for i in range(COUNT)]
+    with pytest.warns(UserWarning, match="column 'big' holds numbers up to .* standard deviation of 50, and"):
+        ff.data.table(rows(big=big), **TABLE)
+
+
 def test_a_gap_in_a_list_is_no_name():
     x, y, who = np.zeros((COUNT, 2)), np.zeros(COUNT, int), ["a", "b"] * 40
     with pytest.raises(ValueError, match="group must be there for every example, got none for example 1"):

@@ -106,10 +106,12 @@ def _check_range(name: str, columns: Sequence[Column]) -> None:
 
 def check_resolution(what: str, name: str, column: Column) -> None:
     """A UserWarning where 32 bits round away what tells a column's numbers apart."""
-    values = column.values[~column.missing]
-    if not values.size or values.min() == values.max():
+    values, known = column.values[~column.missing], column.apart[~column.missing]
+    if not values.size or known.min() == known.max():
         return
-    apart, spread = float(np.spacing(np.float32(abs(values).max()))), float(values.std())
+    # Of integers the unsigned difference: it neither rounds, as beyond 2**53 they do, nor overflows.
+    above = known - known.min() if known.dtype.kind == "f" else (known - known.min()).view(np.uint64)
+    apart, spread = float(np.spacing(np.float32(abs(values).max()))), float(above.std())
     if apart > COARSE * spread:
         warn(
             f"{what} {name!r} holds numbers up to {abs(values).max():.10g} with a standard deviation of "
