@@ -39,7 +39,7 @@ def check_finite(x: Any, n_examples: int, name: str, name_y: str) -> None:
             )
         if leaf.dtype.kind in "biu":
             continue
-        bad = [~np.isfinite(_cast(piece)).reshape(len(piece), -1).all(1) for piece in pieces(leaf)]
+        bad = [~np.isfinite(cast(piece)).reshape(len(piece), -1).all(1) for piece in pieces(leaf)]
         if (rows := np.flatnonzero(np.concatenate(bad))).size:
             raise ValueError(f"{name} holds {_what(leaf)} in {len(rows)} examples, first in example {rows[0]}")
 
@@ -58,7 +58,7 @@ def check_labels(y: Any, name: str) -> np.ndarray:
             f"{name} must be a non-empty array of labels or targets, got {y.dtype}{list(y.shape)}{hint}"
         )
     if y.dtype.kind not in "biu":
-        if not (finite := np.isfinite(_cast(y))).all():
+        if not (finite := np.isfinite(cast(y))).all():
             raise ValueError(f"{name} holds {_what(y)}, first in example {int(np.argwhere(~finite)[0, 0])}")
         return y
     if (y.ndim == 1 and y.min() < 0) or y.min() < INT32.min or y.max() > INT32.max:
@@ -82,15 +82,15 @@ def known(convert: Callable[[Any], np.ndarray], value: Any, name: str) -> np.nda
         ) from error
 
 
-def _cast(leaf: np.ndarray) -> np.ndarray:
-    """Floats as JAX is set to keep them: most often float32, in which 1e300 is infinite."""
+def cast(leaf: np.ndarray, kind: np.dtype | None = None) -> np.ndarray:
+    """Floats as JAX is set to keep them, or as ``kind``: most often float32, in which 1e300 is infinite."""
     with np.errstate(over="ignore"):
-        return leaf.astype(stored_type(leaf), copy=False)
+        return leaf.astype(stored_type(leaf) if kind is None else kind, copy=False)
 
 
 def _what(leaf: np.ndarray) -> str:
     whole = all(np.isfinite(piece).all() for piece in pieces(leaf))
-    return f"numbers too large for {_cast(leaf[:1]).dtype}" if whole else "NaN or infinity"
+    return f"numbers too large for {cast(leaf[:1]).dtype}" if whole else "NaN or infinity"
 
 
 def check_whole_numbers(leaf: np.ndarray) -> None:
