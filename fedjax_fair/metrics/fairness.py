@@ -6,7 +6,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from fedjax_fair.checks import check_range
+from fedjax_fair.checks import check_range, check_truth
 from fedjax_fair.metrics.masked import counted as _counted
 from fedjax_fair.metrics.masked import places as _places
 from fedjax_fair.metrics.masked import ratios as _ratios
@@ -80,6 +80,7 @@ def worst(
     >>> round(float(worst([0.9, 0.5, 0.7, 0.1], percent=50)), 3)
     0.3
     """
+    check_truth("higher_is_better", higher_is_better)
     return _tail(acc, percent, sizes, where, top=not higher_is_better)
 
 
@@ -92,6 +93,7 @@ def best(
     higher_is_better: bool = True,
 ) -> Array:
     """Mean over the ``max(1, int(N percent / 100))`` clients with the highest accuracy; see :func:`worst`."""
+    check_truth("higher_is_better", higher_is_better)
     return _tail(acc, percent, sizes, where, top=higher_is_better)
 
 
@@ -159,6 +161,7 @@ def gini(x: ArrayLike, unbiased: bool = False, where: ArrayLike | None = None) -
     >>> round(float(gini([1.0, 3.0])), 3), round(float(gini([1.0, 3.0], unbiased=True)), 3)
     (0.25, 0.5)
     """
+    check_truth("unbiased", unbiased)
     ratio, where, n = _ratios(x, where)
     (ratio,) = _sort(where, ratio)
     # The coefficients sum to 0, so taking the mean away changes nothing but the rounding.

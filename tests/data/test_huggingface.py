@@ -114,6 +114,7 @@ REFUSED = {
         lambda: read(features=["a", "tokens"])
     ),
     "split of source must be one of test, got 'train'": lambda: read({"test": made(ROWS)}),
+    "regression must be True or False, got 'no'": lambda: read(regression="no"),
     "min_examples must be at most 15": lambda: read(min_examples=99),
 }
 

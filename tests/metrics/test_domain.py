@@ -88,6 +88,10 @@ def test_under_jit_nothing_is_known_of_the_range():
         (lambda: metrics.mean([1.0, 2.0], where=np.array([0.0, 1.0])), r"where must be bool.*got float64\[2\]"),
         (lambda: jax.jit(metrics.mean)(np.ones(2), np.array([0, 1])), r"where must be bool.*got int32\[2\]"),
         (lambda: metrics.summary([0.5, 0.5], where=[0, 1]), "where must be bool"),
+        (lambda: metrics.gini([0.5, 1.0], "no"), "^unbiased must be True or False, got 'no'$"),
+        (lambda: metrics.gini([0.5, 1.0], np.ones(2, bool)), r"^unbiased must be True or False, got bool\[2\]$"),
+        (lambda: metrics.worst([0.5, 1.0], higher_is_better="no"), "^higher_is_better must be True or False"),
+        (lambda: metrics.best([0.5, 1.0], higher_is_better="no"), "^higher_is_better must be True or False"),
     ],
 )
 def test_a_wrong_call_is_one_sentence(call, message):

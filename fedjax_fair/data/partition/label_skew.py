@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedjax_fair.checks import check_count
+from fedjax_fair.checks import check_count, check_truth
 from fedjax_fair.data.partition.dealing import Partition, rows_by_class
 
 
@@ -35,6 +35,7 @@ def shards(n_clients: int, shards_per_client: int = 2, distinct_labels: bool = T
     """
     check_count("n_clients", n_clients)
     check_count("shards_per_client", shards_per_client)
+    check_truth("distinct_labels", distinct_labels)
 
     def apply(labels: np.ndarray, seed: int) -> list[np.ndarray]:
         rng = np.random.default_rng(seed)
@@ -117,6 +118,7 @@ def blocks(n_clients: int, blocks_per_client: int, overlap: bool = False) -> Par
     """
     check_count("n_clients", n_clients)
     check_count("blocks_per_client", blocks_per_client)
+    check_truth("overlap", overlap)
 
     def apply(labels: np.ndarray, seed: int) -> list[np.ndarray]:
         rng = np.random.default_rng(seed)

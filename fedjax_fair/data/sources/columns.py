@@ -119,6 +119,26 @@ def check_resolution(what: str, name: str, column: Column) -> None:
         )
 
 
+def check_missing(columns: dict[str, list[Column]], missing: str | None, words: str) -> None:
+    """Raise ValueError for gaps that nothing is to stand for."""
+    gaps = {name: sum(int(column.missing.sum()) for column in of) for name, of in columns.items()}
+    coded = [name for name, of in columns.items() if gaps[name] and of[0].values.dtype.kind == "O"]
+    if missing is not None and words == "codes" and coded:
+        raise ValueError(
+            f"column {coded[0]!r} misses {gaps[coded[0]]} words, which have no {missing}: words must be 'one-hot', "
+            "got 'codes'"
+        )
+    holes = {name: count for name, count in gaps.items() if count}
+    if missing is None and holes:
+        rows = sum(len(column.values) for column in next(iter(columns.values())))
+        shown = ", ".join(f"{name} {count}" for name, count in [*holes.items()][:6])
+        more = f" and {len(holes) - 6} more" if len(holes) > 6 else ""
+        raise ValueError(
+            f"features must be complete in all {rows} rows, got columns with missing values, {shown}{more}: fill "
+            "them by missing='mean' or 'median' (of the training rows), or leave them out of features"
+        )
+
+
 def encoded(
     name: str, columns: Sequence[Column], words: str
 ) -> tuple[list[np.ndarray], list[str], bool, tuple[str, ...] | None]:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedjax_fair.checks import check_choice, warn
+from fedjax_fair.checks import check_choice, check_truth, warn
 from fedjax_fair.data.federated import FederatedData, Normalizer
 from fedjax_fair.data.groups import by_name
 from fedjax_fair.data.names import Names
@@ -105,6 +105,7 @@ def of_columns(
     regression: bool,
 ) -> Examples:
     """What tables hold that have ``column_names`` and give a column by its name; ``labels`` are the classes."""
+    check_truth("regression", regression)
     for name, one in (("source", train), ("test", tests)):
         for argument, column in _columns(client, label, features, group) if one is not None else ():
             if column not in one.column_names:
