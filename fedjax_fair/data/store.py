@@ -25,9 +25,15 @@ def examples_of(x: Any, name: str) -> Any:
     for leaf in leaves:
         if not (leaf.dtype.kind in "biu" or jnp.issubdtype(leaf.dtype, jnp.floating)):
             raise ValueError(f"{name} must hold numbers, got {leaf.dtype}")
-        if leaf.dtype.itemsize > 8:
-            raise ValueError(f"{name} must hold numbers of 64 bits at most, got {leaf.dtype}")
+        _check_width(leaf, name)
+        if 0 in leaf.shape[1:]:
+            raise ValueError(f"{name} must have a number in every example, got the shape {list(leaf.shape)}")
     return x
+
+
+def _check_width(array: np.ndarray, name: str) -> None:
+    if array.dtype.itemsize > 8:
+        raise ValueError(f"{name} must hold numbers of 64 bits at most, got {array.dtype}")
 
 
 def check_finite(x: Any, n_examples: int, name: str, name_y: str) -> None:
@@ -57,10 +63,11 @@ def check_labels(y: Any, name: str) -> np.ndarray:
         raise ValueError(
             f"{name} must be a non-empty array of labels or targets, got {y.dtype}{list(y.shape)}{hint}"
         )
+    _check_width(y, name)
     if y.dtype.kind not in "biu":
         if not (finite := np.isfinite(cast(y))).all():
             raise ValueError(f"{name} holds {_what(y)}, first in example {int(np.argwhere(~finite)[0, 0])}")
-        return y
+        return y.astype(y.dtype.newbyteorder("="), copy=False)  # JAX has no other order
     if (y.ndim == 1 and y.min() < 0) or y.min() < INT32.min or y.max() > INT32.max:
         raise ValueError(f"{name} must hold labels from 0 to {INT32.max}, got {y.min()} to {y.max()}")
     if y.ndim > 1 and (empty := (y < 0).reshape(len(y), -1).all(1)).any():
@@ -72,13 +79,18 @@ def check_labels(y: Any, name: str) -> np.ndarray:
 
 
 def known(convert: Callable[[Any], np.ndarray], value: Any, name: str) -> np.ndarray:
-    """``convert(value)``, or ValueError where the value has none yet."""
+    """``convert(value)``, or ValueError where the value has none yet, or its lists several lengths."""
     try:
         return convert(value)
     except jax.errors.TracerArrayConversionError as error:
         raise ValueError(
             f"{name} must hold numbers that are known, got what JAX traces: make the data outside of jit, vmap and "
             "ff.sweep's floats"
+        ) from error
+    except (TypeError, ValueError) as error:
+        why = str(error).partition(". ")[0]
+        raise ValueError(
+            f"{name} must be an array, or lists of one length, got {type(value).__name__}: {why}"
         ) from error
 
 

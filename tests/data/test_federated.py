@@ -335,6 +335,23 @@ NAN = np.where(np.arange(120)[:, None] == 17, np.nan, X)
             for factory in (getattr(partition, name) for name in partition.__all__)
             if factory not in (partition.Partition, partition.describe)
         ],
+        (
+            lambda: build(X, Y, partition=lambda labels: [labels]),
+            r"partition must take \(labels, seed\), got \(labels\)",
+        ),
+        (
+            lambda: build([[1.0], [2.0, 3.0]], [0, 1], partition=IID),
+            "x must be an array, or lists of one length, got",
+        ),
+        (lambda: build(X, [[1.0], [2.0, 3.0]], partition=IID), "y must be an array, or lists of one length, got"),
+        (
+            lambda: build(X, Y, partition=IID, normalizer=Normalizer([[1.0], [2.0, 3.0]], 1.0)),
+            "normalizer.shift must be an array, or lists of one length, got list",
+        ),
+        (
+            lambda: build(X[:, :0], Y, partition=IID),
+            r"x must have a number in every example, got the shape \[120, 0\]",
+        ),
         (lambda: build(X, Y, partition=IID, seed=-1), "seed must be at least 0"),
         (lambda: build(X, Y, partition=IID, split=(0.9, 0.1)), "split must be three shares"),
         (lambda: build(X, Y, partition=IID, split=(0.9, 0.2, -0.1)), "split must be three shares"),

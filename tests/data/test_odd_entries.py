@@ -118,6 +118,13 @@ def test_a_mask_in_a_list_a_normalizer_or_test_clients_is_seen(argument, setting
         ff.FederatedData.from_arrays(given.pop("x"), y, client_id=[0, 1] * 40, **given)
 
 
+@pytest.mark.parametrize("kind", [">f4", ">f8"])
+def test_targets_may_lie_the_other_way_round(kind):
+    y = np.linspace(0, 1, COUNT).astype(np.float32)
+    held = ff.FederatedData.from_arrays(np.zeros((COUNT, 2)), y.astype(kind), client_id=["a", "b"] * 40).y
+    np.testing.assert_array_equal(held, y)
+
+
 @pytest.mark.parametrize("store", ["device", "host"])
 @pytest.mark.parametrize("kind", [">f4", ">f8", ">i2"])
 def test_numbers_may_lie_the_other_way_round(kind, store):
@@ -263,6 +270,8 @@ def test_other_wrong_input_is_one_sentence(place):
     if np.dtype(np.longdouble).itemsize > 8:  # not on every machine
         with pytest.raises(ValueError, match="x must hold numbers of 64 bits at most, got float"):
             ff.FederatedData.from_arrays(x.astype(np.longdouble), y, partition=ff.partition.iid(4))
+        with pytest.raises(ValueError, match="y must hold numbers of 64 bits at most, got float"):
+            ff.FederatedData.from_arrays(x, y.astype(np.longdouble), partition=ff.partition.iid(4))
     (place / "t.csv").write_bytes("who,y,größe\na,1,2\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"source t\.csv cannot be read: 'utf-8'"):
         ff.data.table("t.csv", **TABLE)
