@@ -328,6 +328,11 @@ def test_natural_clients_are_sorted_by_name():
         (lambda: partition.shards(5)(np.zeros(0, int), 0), "non-empty vector"),
         (lambda: partition.blocks(3, 3)(LABELS, 0), "must be a multiple of the 10 classes, got 9"),
         (lambda: partition.blocks(5, 4)(np.arange(10), 0), "cannot cut a class of 1 examples into 2 blocks"),
+        *[
+            (lambda make=make: make(5)(LABELS, -1), "^seed must be at least 0, got -1$")
+            for name, make in FACTORIES.items()
+            if name != "by client"  # of which nothing is drawn
+        ],
         (lambda: partition.blocks(3, 2, "False"), "overlap must be True or False, got 'False'"),
         (lambda: partition.shards(60, 2, "false"), "distinct_labels must be True or False, got 'false'"),
         (lambda: partition.power_law(5, 1.0), "exponent must be above 1"),

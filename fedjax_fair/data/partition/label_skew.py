@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedjax_fair.checks import check_count, check_truth
-from fedjax_fair.data.partition.dealing import Partition, rows_by_class
+from fedjax_fair.data.partition.dealing import Partition, draws_of, rows_by_class
 
 
 def shards(n_clients: int, shards_per_client: int = 2, distinct_labels: bool = True) -> Partition:
@@ -38,7 +38,7 @@ def shards(n_clients: int, shards_per_client: int = 2, distinct_labels: bool = T
     check_truth("distinct_labels", distinct_labels)
 
     def apply(labels: np.ndarray, seed: int) -> list[np.ndarray]:
-        rng = np.random.default_rng(seed)
+        rng = draws_of(seed)
         rows = np.concatenate(rows_by_class(labels, rng))
         if len(rows) < n_clients * shards_per_client:
             raise ValueError(
@@ -121,7 +121,7 @@ def blocks(n_clients: int, blocks_per_client: int, overlap: bool = False) -> Par
     check_truth("overlap", overlap)
 
     def apply(labels: np.ndarray, seed: int) -> list[np.ndarray]:
-        rng = np.random.default_rng(seed)
+        rng = draws_of(seed)
         pools = rows_by_class(labels, rng)
         total = n_clients * blocks_per_client
         if total % len(pools):
