@@ -1,6 +1,7 @@
 """Odd names, gaps, images and files: nothing is merged, dropped or taken for something else without a word."""
 
 import json
+import re
 import shutil
 from decimal import Decimal
 
@@ -238,6 +239,25 @@ def test_test_examples_by_another_name_and_another_type_are_told(place):
 def test_labels_that_are_bytes_are_words(place):
     np.savez("t.npz", x=np.zeros((COUNT, 2)), y=np.array([b"dog", b"cat"] * 40), client=np.arange(COUNT) % 2)
     assert ff.data.npz("t.npz").names.labels == ("cat", "dog")
+
+
+MIXED = {
+    "got None of user 'ann'": {"ann": [0, 1, None]},
+    "got [None] of user 'ann'": {"ann": [[0], [None]]},
+    "got 1 beside '0' of user 'ann'": {"ann": ["0", 1]},
+    "must have y of one kind, got texts of user 'ann' and numbers of user 'bob'": {
+        "ann": ["u", "v"],
+        "bob": [0, 1],
+    },
+}
+
+
+@pytest.mark.parametrize("sentence", MIXED)
+def test_labels_of_leaf_that_are_of_no_kind_or_two_are_named(place, sentence):
+    held = {user: {"x": [[0.0], [1.0], [2.0]][: len(y)], "y": y} for user, y in MIXED[sentence].items()}
+    (place / "a.json").write_text(json.dumps({"users": [*held], "user_data": held}))
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        ff.data.leaf(place)
 
 
 WRONG = {
