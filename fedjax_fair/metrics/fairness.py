@@ -74,8 +74,8 @@ def worst(
 
     N is the number of clients that count. ``percent`` is static; 0 asks for the single worst client.
     Unweighted as in q-FFL (10 %), FedMABA (5 %) and FedFV; with ``sizes``, weighted by them as in AAggFF (10
-    %): of clients with equal accuracy, the smaller ones are then the lower. Of errors,
-    ``higher_is_better=False``, the worst are the highest.
+    %): of clients with equal accuracy, the smaller ones are then the lower, and those of size 0 do not count. Of
+    errors, ``higher_is_better=False``, the worst are the highest.
 
     >>> round(float(worst([0.9, 0.5, 0.7, 0.1], percent=50)), 3)
     0.3
@@ -101,6 +101,7 @@ def _tail(acc: ArrayLike, percent: float, sizes: ArrayLike | None, where: ArrayL
     check_range("percent", percent, 0, 100)
     acc, where, _ = _counted(acc, where)
     weights = jnp.ones_like(acc) if sizes is None else _weights_of(sizes, acc)
+    where = where & (weights != 0)  # a tail of clients without an example has no mean
     acc, weights = _sort(where, acc, weights)
     # How many clients to take, for each possible N: a constant, so that the rounding is Python's.
     take = jnp.asarray(np.maximum(1, (np.arange(acc.shape[-1] + 1) * percent / 100).astype(np.int32)))

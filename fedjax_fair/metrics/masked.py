@@ -9,6 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fedjax_fair.checks import check_complete
+from fedjax_fair.numerics.xla_options import is_concrete
 
 NOBODY = "fill it, by .filled(np.nan) for who has none"
 """What to do about a mask, which JAX's arrays have not."""
@@ -47,9 +48,16 @@ def mask_of(where: ArrayLike) -> Array | np.ndarray:
     return mask
 
 
+def check_sizes(sizes: ArrayLike) -> None:
+    """Raise ValueError for masked or negative sizes; under a trace nothing is known."""
+    check_complete("sizes", sizes, UNWEIGHED)
+    if is_concrete(sizes) and (least := np.min(np.asarray(sizes, float), initial=0)) < 0:
+        raise ValueError(f"sizes must be at least 0, the clients' numbers of examples, got {least:g}")
+
+
 def weights_of(sizes: ArrayLike, acc: Array) -> Array:
     """The clients' numbers of examples, in the type and the shape of ``acc``."""
-    check_complete("sizes", sizes, UNWEIGHED)
+    check_sizes(sizes)
     return spread("sizes", jnp.asarray(sizes, acc.dtype), acc)
 
 

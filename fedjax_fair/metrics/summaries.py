@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from fedjax_fair.metrics.fairness import best, deviation, gini, jain, mean, pooled, worst
 from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values
-from fedjax_fair.metrics.masked import UNWEIGHED, as_array, counted, mask_of, spread
+from fedjax_fair.metrics.masked import as_array, check_sizes, counted, mask_of, spread
 from fedjax_fair.numerics.xla_options import QUICK, compiled, is_concrete
 
 SUMMARY = ("accuracy", "pooled", "variance", "std", "worst5", "best5", "worst10", "best10", "gini", "jain")
@@ -46,7 +46,9 @@ def summary(
     """
     acc = as_array("acc", acc)
     loss = None if loss is None else as_array("loss", loss)
-    sizes = None if sizes is None else as_array("sizes", sizes, UNWEIGHED)
+    if sizes is not None:
+        check_sizes(sizes)
+        sizes = as_array("sizes", sizes)
     if loss is not None and loss.shape != acc.shape:
         raise ValueError(f"loss must have the shape of acc {acc.shape}, got {loss.shape}")
     check_values("acc", acc, metric)
