@@ -18,10 +18,11 @@ T = TypeVar("T")
 HOME = os.path.join(os.path.dirname(__file__), "")
 
 
-def check_complete(name: str, array: Any) -> None:
-    """Raise ValueError for a masked array: what lies below the mask would be taken for values."""
-    if np.ma.is_masked(array):
-        raise ValueError(f"{name} must be complete, got a masked array: fill it, or leave those examples out")
+def check_complete(name: str, array: Any, remedy: str = "fill it, or leave those examples out") -> None:
+    """Raise ValueError for a masked array, or a list of them: what is below a mask would be taken for values."""
+    rows = array if isinstance(array, list | tuple) else (array,)
+    if any(isinstance(row, np.ma.MaskedArray) and np.ma.is_masked(row) for row in rows):
+        raise ValueError(f"{name} must be complete, got a masked array: {remedy}")
 
 
 def check_range(
@@ -97,7 +98,8 @@ def check_count(name: str, value: Any, low: int = 1, high: int | None = None) ->
 def check_truth(name: str, value: Any) -> None:
     """Raise ValueError unless ``value`` is True or False."""
     if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} must be True or False, got {value!r}")
+        got = f"{value.dtype}{list(value.shape)}" if getattr(value, "ndim", 0) else repr(value)
+        raise ValueError(f"{name} must be True or False, got {got}")
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:

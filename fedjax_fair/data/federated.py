@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedjax_fair.checks import check_choice, check_count
+from fedjax_fair.checks import check_choice, check_count, check_takes
 from fedjax_fair.data.groups import groups_of
 from fedjax_fair.data.host_store import Handed, HostStore, forms_of, host_store, opened
 from fedjax_fair.data.names import Names, Words, words_of
@@ -167,7 +167,7 @@ class FederatedData(NamedTuple):
         >>> data.clients, data.sizes.tolist()
         (('north', 'south'), [6, 10])
         """
-        chosen = _chosen(client_id, partition)
+        chosen = who_owns(client_id, partition)
         if test_client_id is not None and (test is None or client_id is None):
             lacking = "test=(x_test, y_test)" if test is None else "client_id="
             raise ValueError(
@@ -208,7 +208,7 @@ class FederatedData(NamedTuple):
             return FederatedData(whole, device_copy(y), train, validation, held_out, scales, names)
 
 
-def _chosen(client_id: Iterable[Hashable] | None, partition: Partition | None) -> Partition | Natural:
+def who_owns(client_id: Iterable[Hashable] | None, partition: Partition | None) -> Partition | Natural:
     """The one of the two that is given, as a partition."""
     if (client_id is None) == (partition is None):
         given = "neither" if partition is None else "both"
@@ -222,4 +222,5 @@ def _chosen(client_id: Iterable[Hashable] | None, partition: Partition | None) -
             f"partition must be a partition such as ff.partition.iid(10), got the factory {partition.__name__}: "
             "call it"
         )
+    check_takes("partition", partition, "labels", "seed")
     return partition

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_fair.data.partition.natural import Natural
+from fedjax_fair.data.partition.natural import Natural, is_missing
 
 
 def by_name(client: Any, group: Any, names: Any = None) -> dict[Any, str]:
@@ -43,11 +43,6 @@ def as_words(names: np.ndarray, what: str) -> np.ndarray:
         return np.char.decode(names, "utf-8") if names.dtype.kind == "S" else names
     except UnicodeDecodeError as error:
         raise ValueError(f"{what} must hold words of UTF-8, got {error.object!r}") from None
-
-
-def is_missing(name: Any) -> bool:
-    """Whether it is None, NaN or pandas' NA, which equals nothing, or nobody can say what."""
-    return name is None or type(name).__name__ in ("NAType", "NaTType") or bool(name != name)
 
 
 def groups_of(group: Any, partition: Any) -> tuple[str, ...]:

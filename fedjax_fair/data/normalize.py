@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedjax_fair.data.host_store import pieces
-from fedjax_fair.data.store import known
+from fedjax_fair.checks import check_complete
+from fedjax_fair.data.host_store import pieces, stored_type
+from fedjax_fair.data.store import cast, known
 
 
 class Normalizer(NamedTuple):
@@ -57,14 +58,18 @@ def check_normalizer(normalizer: Any, x: Any, *more: Any) -> Normalizers | None:
         raise ValueError("a normalizer needs x to be one array, got a pytree; normalise its arrays beforehand")
     parts = []
     for name, value in normalizer._asdict().items():
-        part = known(np.asarray, value, f"normalizer.{name}")
-        part = part.astype(part.dtype if getattr(value, "dtype", None) == np.float64 else np.float32)
+        check_complete(f"normalizer.{name}", value, "fill it")
+        given = known(np.asarray, value, f"normalizer.{name}")
+        if not (given.dtype.kind in "biu" or jnp.issubdtype(given.dtype, jnp.floating)):
+            raise ValueError(f"normalizer.{name} must hold numbers, got {given.dtype}")
+        wide = np.float64 in (getattr(value, "dtype", None), stored_type(x))
+        part = cast(given, jax.dtypes.canonicalize_dtype(np.float64 if wide else np.float32))
         if part.ndim >= x.ndim or any(p not in (1, n) for p, n in zip(part.shape[::-1], x.shape[:0:-1])):
             raise ValueError(
                 f"normalizer.{name} must broadcast to an example of shape {x.shape[1:]}, got {part.shape}"
             )
-        if not np.isfinite(part).all():
-            raise ValueError(f"normalizer.{name} must be finite")
+        if not (finite := np.isfinite(part)).all():
+            raise ValueError(f"normalizer.{name} must be finite in {part.dtype}, got {given[~finite][0]}")
         parts.append(jax.device_put(np.array(part)))
     return Normalizer(*parts)
 

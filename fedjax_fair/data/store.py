@@ -16,7 +16,7 @@ INT32 = np.iinfo(np.int32)
 
 def examples_of(x: Any, name: str) -> Any:
     """Return ``x`` with NumPy leaves, or raise ValueError unless every leaf is numeric, [E, ...]."""
-    for leaf in [] if isinstance(x, list) else jax.tree.leaves(x):
+    for leaf in [x] if isinstance(x, list) else jax.tree.leaves(x):
         check_complete(name, leaf)
     x = known(np.array, x, name) if isinstance(x, list) else jax.tree.map(lambda a: known(np.asarray, a, name), x)
     leaves = jax.tree.leaves(x)
@@ -25,9 +25,15 @@ def examples_of(x: Any, name: str) -> Any:
     for leaf in leaves:
         if not (leaf.dtype.kind in "biu" or jnp.issubdtype(leaf.dtype, jnp.floating)):
             raise ValueError(f"{name} must hold numbers, got {leaf.dtype}")
-        if leaf.dtype.itemsize > 8:
-            raise ValueError(f"{name} must hold numbers of 64 bits at most, got {leaf.dtype}")
+        _check_width(leaf, name)
+        if 0 in leaf.shape[1:]:
+            raise ValueError(f"{name} must have a number in every example, got the shape {list(leaf.shape)}")
     return x
+
+
+def _check_width(array: np.ndarray, name: str) -> None:
+    if array.dtype.itemsize > 8:
+        raise ValueError(f"{name} must hold numbers of 64 bits at most, got {array.dtype}")
 
 
 def check_finite(x: Any, n_examples: int, name: str, name_y: str) -> None:
@@ -39,7 +45,7 @@ def check_finite(x: Any, n_examples: int, name: str, name_y: str) -> None:
             )
         if leaf.dtype.kind in "biu":
             continue
-        bad = [~np.isfinite(_cast(piece)).reshape(len(piece), -1).all(1) for piece in pieces(leaf)]
+        bad = [~np.isfinite(cast(piece)).reshape(len(piece), -1).all(1) for piece in pieces(leaf)]
         if (rows := np.flatnonzero(np.concatenate(bad))).size:
             raise ValueError(f"{name} holds {_what(leaf)} in {len(rows)} examples, first in example {rows[0]}")
 
@@ -57,10 +63,11 @@ def check_labels(y: Any, name: str) -> np.ndarray:
         raise ValueError(
             f"{name} must be a non-empty array of labels or targets, got {y.dtype}{list(y.shape)}{hint}"
         )
+    _check_width(y, name)
     if y.dtype.kind not in "biu":
-        if not (finite := np.isfinite(_cast(y))).all():
+        if not (finite := np.isfinite(cast(y))).all():
             raise ValueError(f"{name} holds {_what(y)}, first in example {int(np.argwhere(~finite)[0, 0])}")
-        return y
+        return y.astype(y.dtype.newbyteorder("="), copy=False)  # JAX has no other order
     if (y.ndim == 1 and y.min() < 0) or y.min() < INT32.min or y.max() > INT32.max:
         raise ValueError(f"{name} must hold labels from 0 to {INT32.max}, got {y.min()} to {y.max()}")
     if y.ndim > 1 and (empty := (y < 0).reshape(len(y), -1).all(1)).any():
@@ -72,7 +79,7 @@ def check_labels(y: Any, name: str) -> np.ndarray:
 
 
 def known(convert: Callable[[Any], np.ndarray], value: Any, name: str) -> np.ndarray:
-    """``convert(value)``, or ValueError where the value has none yet."""
+    """``convert(value)``, or ValueError where the value has none yet, or its lists several lengths."""
     try:
         return convert(value)
     except jax.errors.TracerArrayConversionError as error:
@@ -80,17 +87,22 @@ def known(convert: Callable[[Any], np.ndarray], value: Any, name: str) -> np.nda
             f"{name} must hold numbers that are known, got what JAX traces: make the data outside of jit, vmap and "
             "ff.sweep's floats"
         ) from error
+    except (TypeError, ValueError) as error:
+        why = str(error).partition(". ")[0]
+        raise ValueError(
+            f"{name} must be an array, or lists of one length, got {type(value).__name__}: {why}"
+        ) from error
 
 
-def _cast(leaf: np.ndarray) -> np.ndarray:
-    """Floats as JAX is set to keep them: most often float32, in which 1e300 is infinite."""
+def cast(leaf: np.ndarray, kind: np.dtype | None = None) -> np.ndarray:
+    """Floats as JAX is set to keep them, or as ``kind``: most often float32, in which 1e300 is infinite."""
     with np.errstate(over="ignore"):
-        return leaf.astype(stored_type(leaf), copy=False)
+        return leaf.astype(stored_type(leaf) if kind is None else kind, copy=False)
 
 
 def _what(leaf: np.ndarray) -> str:
     whole = all(np.isfinite(piece).all() for piece in pieces(leaf))
-    return f"numbers too large for {_cast(leaf[:1]).dtype}" if whole else "NaN or infinity"
+    return f"numbers too large for {cast(leaf[:1]).dtype}" if whole else "NaN or infinity"
 
 
 def check_whole_numbers(leaf: np.ndarray) -> None:

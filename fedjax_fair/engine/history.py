@@ -138,7 +138,8 @@ class History(NamedTuple):
 
         Columns: ``group``, ``clients`` (how many of it have examples), and of the last evaluation on the first
         split the means of ``accuracy`` (or of several metrics each by its name) and ``loss``, each over those of
-        them that have a value in it, who count alike.
+        them that have a value in it, who count alike. Groups of which a client failed come first, those without a
+        value last, as clients do in ``client_table``.
 
         Raises:
           ValueError: the clients have no groups, pandas is not installed, or values outside the metric's range.
@@ -152,20 +153,18 @@ class History(NamedTuple):
         names = [*means["loss"]]
         size = [int(counts[np.array(self.groups) == name].sum()) for name in names]
         made = pandas.DataFrame({"group": names, "clients": size, **{m: [*of.values()] for m, of in means.items()}})
-        first = made.iloc[:, 2].to_numpy()  # pandas 2 sorts NaN apart
-        order = np.argsort(first if self.metric.higher_is_better else -first, kind="stable")
+        lost = failed(self, split)[-1]
+        broken = np.array([lost[np.array(self.groups) == name].any() for name in names])
+        order = np.argsort(worst_first(made.iloc[:, 2].to_numpy(), broken, self.metric), kind="stable")
         return made.iloc[order].reset_index(drop=True)
 
 
 def _of_groups(history: History, split: str) -> dict[str, dict[str, float]]:
     """Per metric, and for the loss, the groups' means at the last evaluation, of the clients that have a value."""
-    counts, loss = _there(history, split)[-1], np.asarray(history.scores[split].loss)[-1]
+    counts, known = _there(history, split)[-1], np.isfinite(history.scores[split].loss)[-1]
     found = {name: values[-1] for name, values in _columns(history, split).items()}
     assert history.groups is not None
-    return {
-        name: group_means(of, history.groups, counts & ~(np.isnan(of) & np.isfinite(loss)))
-        for name, of in found.items()
-    }
+    return {k: group_means(of, history.groups, counts & ~(np.isnan(of) & known)) for k, of in found.items()}
 
 
 def _check_range(history: History) -> None:

@@ -6,13 +6,13 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from fedjax_fair.checks import check_range
+from fedjax_fair.checks import check_range, check_truth
 from fedjax_fair.metrics.masked import counted as _counted
 from fedjax_fair.metrics.masked import places as _places
 from fedjax_fair.metrics.masked import ratios as _ratios
 from fedjax_fair.metrics.masked import scaled as _scaled
 from fedjax_fair.metrics.masked import sort as _sort
-from fedjax_fair.metrics.masked import spread as _spread
+from fedjax_fair.metrics.masked import weights_of as _weights_of
 
 
 def mean(x: ArrayLike, where: ArrayLike | None = None) -> Array:
@@ -30,7 +30,7 @@ def pooled(acc: ArrayLike, sizes: ArrayLike, where: ArrayLike | None = None) -> 
     """
     acc, where, _ = _counted(acc, where)
     acc, scale = _scaled(acc)
-    weights = jnp.where(where, _spread("sizes", jnp.asarray(sizes, acc.dtype), acc), 0)
+    weights = jnp.where(where, _weights_of(sizes, acc), 0)
     return jnp.sum(weights * acc, -1) / jnp.sum(weights, -1) / scale[..., 0]
 
 
@@ -74,12 +74,13 @@ def worst(
 
     N is the number of clients that count. ``percent`` is static; 0 asks for the single worst client.
     Unweighted as in q-FFL (10 %), FedMABA (5 %) and FedFV; with ``sizes``, weighted by them as in AAggFF (10
-    %): of clients with equal accuracy, the smaller ones are then the lower. Of errors,
-    ``higher_is_better=False``, the worst are the highest.
+    %): of clients with equal accuracy, the smaller ones are then the lower, and those of size 0 do not count. Of
+    errors, ``higher_is_better=False``, the worst are the highest.
 
     >>> round(float(worst([0.9, 0.5, 0.7, 0.1], percent=50)), 3)
     0.3
     """
+    check_truth("higher_is_better", higher_is_better)
     return _tail(acc, percent, sizes, where, top=not higher_is_better)
 
 
@@ -92,13 +93,15 @@ def best(
     higher_is_better: bool = True,
 ) -> Array:
     """Mean over the ``max(1, int(N percent / 100))`` clients with the highest accuracy; see :func:`worst`."""
+    check_truth("higher_is_better", higher_is_better)
     return _tail(acc, percent, sizes, where, top=higher_is_better)
 
 
 def _tail(acc: ArrayLike, percent: float, sizes: ArrayLike | None, where: ArrayLike | None, *, top: bool) -> Array:
     check_range("percent", percent, 0, 100)
     acc, where, _ = _counted(acc, where)
-    weights = jnp.ones_like(acc) if sizes is None else _spread("sizes", jnp.asarray(sizes, acc.dtype), acc)
+    weights = jnp.ones_like(acc) if sizes is None else _weights_of(sizes, acc)
+    where = where & (weights != 0)  # a tail of clients without an example has no mean
     acc, weights = _sort(where, acc, weights)
     # How many clients to take, for each possible N: a constant, so that the rounding is Python's.
     take = jnp.asarray(np.maximum(1, (np.arange(acc.shape[-1] + 1) * percent / 100).astype(np.int32)))
@@ -159,6 +162,7 @@ def gini(x: ArrayLike, unbiased: bool = False, where: ArrayLike | None = None) -
     >>> round(float(gini([1.0, 3.0])), 3), round(float(gini([1.0, 3.0], unbiased=True)), 3)
     (0.25, 0.5)
     """
+    check_truth("unbiased", unbiased)
     ratio, where, n = _ratios(x, where)
     (ratio,) = _sort(where, ratio)
     # The coefficients sum to 0, so taking the mean away changes nothing but the rounding.

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_fair.metrics.masked import mask_of
+from fedjax_fair.checks import check_complete
+from fedjax_fair.metrics.masked import NOBODY, mask_of
 
 
 def group_means(values: Any, groups: Sequence[str], where: Any = None) -> dict[str, float]:
@@ -22,6 +23,8 @@ def group_means(values: Any, groups: Sequence[str], where: Any = None) -> dict[s
     >>> group_means([0.5, 0.75, 0.875], ["north", "north", "south"])
     {'north': 0.625, 'south': 0.875}
     """
+    check_complete("values", values, NOBODY)
+    check_complete("groups", groups, "fill it, by a name for who has none")
     numbers, names = np.asarray(values, float), np.asarray(groups, str)
     if numbers.ndim != 1 or names.shape != numbers.shape:
         raise ValueError(f"groups must name a group per client, {list(numbers.shape)}, got {list(names.shape)}")

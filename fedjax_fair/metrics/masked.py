@@ -8,9 +8,17 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from fedjax_fair.checks import check_complete
+from fedjax_fair.numerics.xla_options import is_concrete
+
+NOBODY = "fill it, by .filled(np.nan) for who has none"
+"""What to do about a mask, which JAX's arrays have not."""
+UNWEIGHED = "fill it, by .filled(0) for who has no example"
+
 
 def counted(x: ArrayLike, where: ArrayLike | None) -> tuple[Array, Array, Array]:
     """``x`` with 0 for who does not count, the mask, both [..., N], and how many count, [..., 1]."""
+    check_complete("a metric's array", x, NOBODY)
     try:
         x = jnp.asarray(x)
     except (TypeError, ValueError):  # words, None, rows of several lengths
@@ -25,18 +33,32 @@ def counted(x: ArrayLike, where: ArrayLike | None) -> tuple[Array, Array, Array]
     return jnp.where(where, x, 0), where, jnp.sum(where, -1, keepdims=True).astype(x.dtype)
 
 
-def as_array(x: ArrayLike) -> Array | np.ndarray:
+def as_array(name: str, x: ArrayLike, remedy: str = NOBODY) -> Array | np.ndarray:
     """JAX's own, or NumPy's where there is none of JAX's in it: jnp.asarray would compile for every shape."""
+    check_complete(name, x, remedy)
     return jnp.asarray(x) if any(isinstance(leaf, Array) for leaf in jax.tree.leaves(x)) else np.asarray(x)
 
 
 def mask_of(where: ArrayLike) -> Array | np.ndarray:
     """Who counts, as bool: whole numbers may be meant as the clients' ids."""
-    mask = as_array(where)
+    mask = as_array("where", where, "fill it, by .filled(False) for who does not count")
     if mask.dtype != bool:
         got = f"{mask.dtype}{list(mask.shape)}"
         raise ValueError(f"where must be bool, True for who counts, such as np.isin(np.arange(n), ids), got {got}")
     return mask
+
+
+def check_sizes(sizes: ArrayLike) -> None:
+    """Raise ValueError for masked or negative sizes; under a trace nothing is known."""
+    check_complete("sizes", sizes, UNWEIGHED)
+    if is_concrete(sizes) and (least := np.min(np.asarray(sizes, float), initial=0)) < 0:
+        raise ValueError(f"sizes must be at least 0, the clients' numbers of examples, got {least:g}")
+
+
+def weights_of(sizes: ArrayLike, acc: Array) -> Array:
+    """The clients' numbers of examples, in the type and the shape of ``acc``."""
+    check_sizes(sizes)
+    return spread("sizes", jnp.asarray(sizes, acc.dtype), acc)
 
 
 def spread(name: str, value: Array | np.ndarray, x: Array | np.ndarray) -> Array:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedjax_fair.checks import check_range
+from fedjax_fair.checks import check_complete, check_range
 
 ROUNDING = 1e-6
 """Relative to the values: differences closer to each other are the same number, rounded."""
@@ -55,6 +55,8 @@ def paired(values: ArrayLike, baseline: ArrayLike, confidence: float = 0.95, pow
     """
     check_range("confidence", confidence, 0, 1, open_low=True, open_high=True)
     check_range("power", power, 0, 1, open_low=True, open_high=True)
+    check_complete("values", values)
+    check_complete("baseline", baseline)
     mine, others = np.asarray(values, float), np.asarray(baseline, float)
     if mine.ndim != 1 or mine.shape != others.shape:
         raise ValueError(f"values and baseline must be vectors of one length, got {mine.shape} and {others.shape}")

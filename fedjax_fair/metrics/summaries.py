@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from fedjax_fair.metrics.fairness import best, deviation, gini, jain, mean, pooled, worst
 from fedjax_fair.metrics.kind import ACCURACY, Metric, check_values
-from fedjax_fair.metrics.masked import as_array, counted, mask_of, spread
+from fedjax_fair.metrics.masked import as_array, check_sizes, counted, mask_of, spread
 from fedjax_fair.numerics.xla_options import QUICK, compiled, is_concrete
 
 SUMMARY = ("accuracy", "pooled", "variance", "std", "worst5", "best5", "worst10", "best10", "gini", "jain")
@@ -44,14 +44,17 @@ def summary(
       ValueError: a value outside the metric's range, [0, 1] by default (unseen under ``jit``); a ``loss``
         of another shape; a ``where`` that is not bool.
     """
-    acc = as_array(acc)
-    if loss is not None and jnp.shape(loss) != acc.shape:
-        raise ValueError(f"loss must have the shape of acc {acc.shape}, got {jnp.shape(loss)}")
+    acc = as_array("acc", acc)
+    loss = None if loss is None else as_array("loss", loss)
+    if sizes is not None:
+        check_sizes(sizes)
+        sizes = as_array("sizes", sizes)
+    if loss is not None and loss.shape != acc.shape:
+        raise ValueError(f"loss must have the shape of acc {acc.shape}, got {loss.shape}")
     check_values("acc", acc, metric)
     if not metric.for_everybody:
         where = ~jnp.isnan(acc) if where is None else spread("where", mask_of(where), acc) & ~jnp.isnan(acc)
     where = None if where is None else mask_of(where)
-    sizes, loss = (None if of is None else as_array(of) for of in (sizes, loss))
     count = math.prod(acc.shape[:-1]) if is_concrete(acc, where, sizes, loss) else 0
     given: Any = {"acc": acc, "where": where, "sizes": sizes, "loss": loss}
     if acc.ndim and count:

@@ -1,6 +1,7 @@
 """The table of a partition, and the counts behind it."""
 
 import numpy as np
+import pytest
 
 from fedjax_fair.data import FederatedData, partition
 
@@ -47,6 +48,22 @@ def test_describe_of_several_targets_has_no_column_of_them(capsys):
     counts = partition.describe([np.array([0, 1]), np.array([2])], np.zeros((3, 4)))
     assert counts.tolist() == [[2], [1]]
     assert [line.split() for line in capsys.readouterr().out.splitlines()[-2:]] == [["0", "2"], ["1", "1"]]
+
+
+def test_words_are_classes_in_sorted_order(capsys):
+    labels = np.array(["dog", "cat", "dog", "cow"])
+    counts = partition.describe([np.array([0, 1]), np.array([2, 3])], labels)
+    assert counts.tolist() == [[1, 0, 1], [0, 1, 1]]
+    assert ["client", "cat", "cow", "dog", "examples"] in [
+        line.split() for line in capsys.readouterr().out.splitlines()
+    ]
+
+
+@pytest.mark.parametrize("largest", [2**31 - 1, 2**28])
+def test_ids_are_no_classes_to_be_counted(largest):
+    sentence = f"labels must be classes numbered from 0 .*, got 2 up to {largest}: number them, np.unique"
+    with pytest.raises(ValueError, match=sentence):
+        partition.describe([np.array([0]), np.array([1])], np.array([0, largest]))
 
 
 def test_describe_counts_all_splits(capsys):

@@ -122,6 +122,17 @@ def test_take_normalises_uint8_on_the_fly():
             np.testing.assert_allclose(got, x[np.asarray(rows)] / 255, rtol=1e-6)
 
 
+def test_a_normalizer_of_plain_numbers_is_in_the_float_type_of_x():
+    with jax.enable_x64(True):
+        wide, narrow = (
+            build(np.ones((12, 2), kind), np.zeros(12, int), partition=partition.iid(2), normalizer=scales)
+            for kind, scales in ((np.float64, Normalizer(0.1, 3.0)), (np.float32, Normalizer(0.1, 3.0)))
+        )
+        assert [part.dtype for part in wide.normalizer] == [np.float64] * 2
+        assert [part.dtype for part in narrow.normalizer] == [np.float32] * 2
+        assert wide.take(np.array([0]))[0].tolist() == [[(1 - 0.1) * 3.0] * 2]
+
+
 @pytest.mark.parametrize("shape", [(), (3,), (1, 1, 3), (2, 2, 3), (2, 1, 1)])
 def test_normalizers_broadcast_to_an_example(shape):
     x = np.random.default_rng(0).integers(0, 256, (12, 2, 2, 3), dtype=np.uint8)
@@ -324,6 +335,23 @@ NAN = np.where(np.arange(120)[:, None] == 17, np.nan, X)
             for factory in (getattr(partition, name) for name in partition.__all__)
             if factory not in (partition.Partition, partition.describe)
         ],
+        (
+            lambda: build(X, Y, partition=lambda labels: [labels]),
+            r"partition must take \(labels, seed\), got \(labels\)",
+        ),
+        (
+            lambda: build([[1.0], [2.0, 3.0]], [0, 1], partition=IID),
+            "x must be an array, or lists of one length, got",
+        ),
+        (lambda: build(X, [[1.0], [2.0, 3.0]], partition=IID), "y must be an array, or lists of one length, got"),
+        (
+            lambda: build(X, Y, partition=IID, normalizer=Normalizer([[1.0], [2.0, 3.0]], 1.0)),
+            "normalizer.shift must be an array, or lists of one length, got list",
+        ),
+        (
+            lambda: build(X[:, :0], Y, partition=IID),
+            r"x must have a number in every example, got the shape \[120, 0\]",
+        ),
         (lambda: build(X, Y, partition=IID, seed=-1), "seed must be at least 0"),
         (lambda: build(X, Y, partition=IID, split=(0.9, 0.1)), "split must be three shares"),
         (lambda: build(X, Y, partition=IID, split=(0.9, 0.2, -0.1)), "split must be three shares"),
@@ -353,8 +381,21 @@ NAN = np.where(np.arange(120)[:, None] == 17, np.nan, X)
         ),
         (
             lambda: build(X, Y, partition=IID, normalizer=Normalizer(0.0, np.inf)),
-            "normalizer.scale must be fin",
+            "normalizer.scale must be finite in float32, got inf",
         ),
+        (
+            lambda: build(X, Y, partition=IID, normalizer=Normalizer(np.float64(1e300), 1.0)),
+            r"normalizer.shift must be finite in float32, got 1e\+300",
+        ),
+        (
+            lambda: build(X, Y, partition=IID, normalizer=Normalizer(1e300, 1.0)),
+            r"normalizer.shift must be finite in float32, got 1e\+300",
+        ),
+        (
+            lambda: build(X, Y, partition=IID, normalizer=Normalizer(1j, 1.0)),
+            "shift must hold numbers, got complex",
+        ),
+        (lambda: build(X, Y, partition=IID, normalizer=Normalizer(0, "a")), "scale must hold numbers, got <U1"),
         (lambda: build({"a": X}, Y, partition=IID, normalizer=Normalizer(0.0, 1.0)), "x to be one array"),
         *[
             (lambda leaf=leaf: build(leaf, np.zeros(20, int), client_id=np.arange(20) % 2), sentence)

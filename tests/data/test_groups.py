@@ -123,6 +123,22 @@ def test_every_column_is_of_the_clients_that_have_a_value_in_it(history):
     }
 
 
+@pytest.mark.parametrize("higher_is_better", [True, False])
+def test_a_group_of_which_a_client_failed_comes_first_and_one_without_a_value_last(history, higher_is_better):
+    accuracy, loss = np.array([[0.75, 0.5, np.nan, np.nan]]), np.array([[1.0, 1.0, np.nan, np.nan]])
+    made = history._replace(
+        scores={"test": ff.types.Evaluation(accuracy, loss, {})},
+        examples={"test": np.array([[5, 5, 5, 0]])},
+        names=ff.data.Names(clients=("a", "b", "c", "d"), groups=("fair", "good", "broken", "empty")),
+        metric=ff.Metric(None, higher_is_better=higher_is_better),
+        ids=np.zeros((1, 1), int),
+        active=np.ones((1, 1), bool),
+    )
+    between = ["good", "fair"] if higher_is_better else ["fair", "good"]
+    for table in (made.group_table(), made.client_table()):
+        assert table["group"].tolist() == ["broken", *between, "empty"]
+
+
 def test_the_worst_group_of_an_error_is_the_one_with_the_highest():
     assert worst_group({"a": 1.0, "b": 3.0}, higher_is_better=False) == (3.0, 2.0)
     assert np.isnan(worst_group({"a": np.nan})).all()

@@ -114,6 +114,17 @@ REFUSED = {
         lambda: read(features=["a", "tokens"])
     ),
     "split of source must be one of test, got 'train'": lambda: read({"test": made(ROWS)}),
+    "regression must be True or False, got 'no'": lambda: read(regression="no"),
+    "features must be there in every row, got none in row 29 of column 'b'": (
+        lambda: read(Standing(ROWS | {"b": [*range(29), None]}), features=["a", "b"])
+    ),
+    "features must be there in every row, got none in row 29 of column 'tokens'": (
+        lambda: read(Standing(ROWS | {"tokens": [*ROWS["tokens"][:29], None]}))
+    ),
+    "client must hold words or numbers, got '1' and 1 in column 'speaker'": (
+        lambda: read(Standing(ROWS | {"speaker": [1, "1"] * 15}))
+    ),
+    "label must be an array, or lists of one length, got list": lambda: read(label="ragged"),
     "min_examples must be at most 15": lambda: read(min_examples=99),
 }
 

@@ -1,6 +1,7 @@
 """Odd names, gaps, images and files: nothing is merged, dropped or taken for something else without a word."""
 
 import json
+import re
 import shutil
 from decimal import Decimal
 
@@ -78,6 +79,13 @@ def test_targets_that_32_bits_merge_are_warned_of():
         ff.data.table(rows(y=1_700_000_000 + np.arange(COUNT)), regression=True, **TABLE)
 
 
+@pytest.mark.parametrize("base", [2**40, 2**62, 2**63])
+def test_whole_numbers_that_32_bits_merge_are_warned_of_however_large(base):
+    big = [base + i % 2 * 100 for i in range(COUNT)]
+    with pytest.warns(UserWarning, match="column 'big' holds numbers up to .* standard deviation of 50, and"):
+        ff.data.table(rows(big=big), **TABLE)
+
+
 def test_a_gap_in_a_list_is_no_name():
     x, y, who = np.zeros((COUNT, 2)), np.zeros(COUNT, int), ["a", "b"] * 40
     with pytest.raises(ValueError, match="group must be there for every example, got none for example 1"):
@@ -94,6 +102,28 @@ def test_values_below_a_mask_are_no_numbers():
     for given in ((x, np.zeros(COUNT, int)), (x.data, np.ma.masked_equal(np.arange(COUNT) % 2, 1))):
         with pytest.raises(ValueError, match="must be complete, got a masked array"):
             ff.FederatedData.from_arrays(*given, client_id=["a", "b"] * 40)
+
+
+@pytest.mark.parametrize(
+    ("argument", "settings"),
+    [
+        ("x", {"x": [np.ma.array([1.0, -999.0], mask=[False, True])] * COUNT}),
+        ("normalizer.shift", {"normalizer": ff.data.Normalizer(np.ma.array([7.0], mask=[True]), 1.0)}),
+        ("test_client_id", {"test_client_id": np.ma.masked_equal([0, 1] * 40, 1)}),
+    ],
+)
+def test_a_mask_in_a_list_a_normalizer_or_test_clients_is_seen(argument, settings):
+    x, y = np.random.default_rng(0).normal(size=(2, COUNT, 2)), np.arange(COUNT) % 2
+    given = {"x": x[0], "test": (x[1], y), "test_client_id": [0, 1] * 40} | settings
+    with pytest.raises(ValueError, match=f"^{argument} must be complete, got a masked array"):
+        ff.FederatedData.from_arrays(given.pop("x"), y, client_id=[0, 1] * 40, **given)
+
+
+@pytest.mark.parametrize("kind", [">f4", ">f8"])
+def test_targets_may_lie_the_other_way_round(kind):
+    y = np.linspace(0, 1, COUNT).astype(np.float32)
+    held = ff.FederatedData.from_arrays(np.zeros((COUNT, 2)), y.astype(kind), client_id=["a", "b"] * 40).y
+    np.testing.assert_array_equal(held, y)
 
 
 @pytest.mark.parametrize("store", ["device", "host"])
@@ -211,6 +241,25 @@ def test_labels_that_are_bytes_are_words(place):
     assert ff.data.npz("t.npz").names.labels == ("cat", "dog")
 
 
+MIXED = {
+    "got None of user 'ann'": {"ann": [0, 1, None]},
+    "got [None] of user 'ann'": {"ann": [[0], [None]]},
+    "got 1 beside '0' of user 'ann'": {"ann": ["0", 1]},
+    "must have y of one kind, got texts of user 'ann' and numbers of user 'bob'": {
+        "ann": ["u", "v"],
+        "bob": [0, 1],
+    },
+}
+
+
+@pytest.mark.parametrize("sentence", MIXED)
+def test_labels_of_leaf_that_are_of_no_kind_or_two_are_named(place, sentence):
+    held = {user: {"x": [[0.0], [1.0], [2.0]][: len(y)], "y": y} for user, y in MIXED[sentence].items()}
+    (place / "a.json").write_text(json.dumps({"users": [*held], "user_data": held}))
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        ff.data.leaf(place)
+
+
 WRONG = {
     "counts that are no list": (
         {"users": ["a"], "num_samples": 3, "user_data": {}},
@@ -241,6 +290,8 @@ def test_other_wrong_input_is_one_sentence(place):
     if np.dtype(np.longdouble).itemsize > 8:  # not on every machine
         with pytest.raises(ValueError, match="x must hold numbers of 64 bits at most, got float"):
             ff.FederatedData.from_arrays(x.astype(np.longdouble), y, partition=ff.partition.iid(4))
+        with pytest.raises(ValueError, match="y must hold numbers of 64 bits at most, got float"):
+            ff.FederatedData.from_arrays(x, y.astype(np.longdouble), partition=ff.partition.iid(4))
     (place / "t.csv").write_bytes("who,y,größe\na,1,2\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"source t\.csv cannot be read: 'utf-8'"):
         ff.data.table("t.csv", **TABLE)

@@ -1,5 +1,7 @@
 """Partitions: every example has one owner, sizes add up, and it always ends."""
 
+from decimal import Decimal
+
 import jax
 import numpy as np
 import pandas as pd
@@ -326,6 +328,13 @@ def test_natural_clients_are_sorted_by_name():
         (lambda: partition.shards(5)(np.zeros(0, int), 0), "non-empty vector"),
         (lambda: partition.blocks(3, 3)(LABELS, 0), "must be a multiple of the 10 classes, got 9"),
         (lambda: partition.blocks(5, 4)(np.arange(10), 0), "cannot cut a class of 1 examples into 2 blocks"),
+        *[
+            (lambda make=make: make(5)(LABELS, -1), "^seed must be at least 0, got -1$")
+            for name, make in FACTORIES.items()
+            if name != "by client"  # of which nothing is drawn
+        ],
+        (lambda: partition.blocks(3, 2, "False"), "overlap must be True or False, got 'False'"),
+        (lambda: partition.shards(60, 2, "false"), "distinct_labels must be True or False, got 'false'"),
         (lambda: partition.power_law(5, 1.0), "exponent must be above 1"),
         (lambda: partition.log_normal(5, -1.0), "sigma must be at least 0"),
         (
@@ -339,6 +348,12 @@ def test_natural_clients_are_sorted_by_name():
         (lambda: partition.by_client(["a", None, "b"]), "client_id holds None, first for example 1"),
         (lambda: partition.by_client(["a", "b", float("nan")]), "client_id holds NaN, first for example 2"),
         (lambda: partition.by_client(["a", pd.NA]), "client_id holds <NA>, first for example 1"),
+        (
+            lambda: partition.by_client(np.array(["2020-01-01", "NaT", "NaT"], "datetime64[D]")),
+            "client_id holds NaT, first for example 1",
+        ),
+        (lambda: partition.by_client([Decimal(1), Decimal("NaN")]), "client_id holds NaN, first for example 1"),
+        (lambda: partition.by_client([np.zeros(2), np.ones(2)]), "hashed and sorted"),
         (lambda: partition.by_client(np.ma.array([0, 999], mask=[0, 1])), "must be complete, got a masked array"),
         (lambda: partition.by_client([1, 2])(np.zeros(3), 0), "one entry per example, 3, got 2"),
         (lambda: partition.describe([np.arange(3)]), "needs the labels"),

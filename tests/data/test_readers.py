@@ -482,6 +482,15 @@ WRONG = {
     ),
     "images of two sizes": (lambda: ff.data.images("sizes"), "images must have one size, got 4x5 and 9x9, first"),
     "a broken image": (lambda: ff.data.images("bad"), "1.png cannot be read as an image"),
+    "colour": (lambda: ff.data.images("sizes", colour="no"), "colour must be True or False, got 'no'"),
+    "regression": (
+        lambda: ff.data.table("t.csv", client="a", label="b", regression="no"),
+        "regression must be True or False, got 'no'",
+    ),
+    "standardize": (
+        lambda: ff.data.table("t.csv", client="a", label="b", standardize="no"),
+        "standardize must be True or False, got 'no'",
+    ),
     "size": (lambda: ff.data.images("sizes", size=3), r"size must be \(height, width\), got 3"),
 }
 

@@ -121,9 +121,14 @@ def test_another_format_is_named(tmp_path):
         (lambda: load("mnist"), "partition must say how to deal mnist"),
         (lambda: load("mnist", partition=partition.iid(3), test="oficial"), "did you mean 'official'"),
         (lambda: load_arrays("fashion_mnist_3"), "name must be one of"),
+        (lambda: load("mnist", partition=partition.iid), "got the factory iid: call it"),
+        (lambda: load("mnist", partition=partition.iid(3), seed=-1), "seed must be at least 0"),
+        (lambda: load("mnist", partition=partition.iid(3), split=(0.9, 0.1)), "split must be three shares"),
+        (lambda: load("fashion_mnist_3", split=(0.8, 0.1, 0.1)), "split's test share must be 0"),
     ],
 )
-def test_wrong_calls_say_so_in_one_sentence(call, sentence):
+def test_wrong_calls_say_so_in_one_sentence_and_before_anything_is_read(call, sentence, monkeypatch):
+    monkeypatch.setitem(load.__globals__, "prepared", forbidden)
     with pytest.raises(ValueError, match=sentence):
         call()
 
@@ -138,7 +143,7 @@ def make():
     return {"x": np.arange(1000), "y": np.ones((2, 3), np.uint8)}
 
 
-def forbidden():
+def forbidden(*asked):
     raise AssertionError("built although cached")
 
 

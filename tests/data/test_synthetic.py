@@ -93,6 +93,7 @@ def test_seeded_and_apart_from_the_global_generator():
         ({"alpha": -1.0}, "alpha must be at least 0"),
         ({"beta": float("inf")}, "beta must be"),
         ({"seed": -1}, "seed must be from 0"),
+        ({"iid": "no"}, "iid must be True or False, got 'no'"),
         ({"max_size": 0}, "max_size must be at least 1"),
         ({"max_size": 2}, "client 0 has 2 examples"),
         ({"split": (1, 1, 1)}, "that sum to 1"),

@@ -46,6 +46,18 @@ def test_a_mean_and_a_deviation_that_float32_can_hold_do_not_overflow():
     assert_allclose(metrics.std(np.array([1e-30, 3e-30], np.float32)), 1e-28, rtol=1e-6)
 
 
+def test_clients_of_size_0_are_in_no_tail():
+    acc, sizes = np.array([0.1, 0.3, 0.5, 0.9]), np.array([0, 2, 1, 0])
+    assert_allclose(metrics.worst(acc, 0, sizes), 0.3, rtol=1e-6)
+    assert_allclose(metrics.best(acc, 0, sizes), 0.5, rtol=1e-6)
+    assert_allclose(metrics.worst(acc, 100, sizes), (2 * 0.3 + 0.5) / 3, rtol=1e-6)
+    assert np.isnan(metrics.worst(acc, 0, np.zeros(4)))
+
+
+def test_a_loss_may_be_a_list():
+    assert metrics.summary([0.5, 0.7], [1.0, 2.0])["loss"] == pytest.approx(1.5)
+
+
 def test_an_infinity_is_still_a_failure():
     assert np.isnan(metrics.gini([1.0, np.inf]))
     assert metrics.mean(np.array([1.0, np.inf])) == np.inf
@@ -88,11 +100,48 @@ def test_under_jit_nothing_is_known_of_the_range():
         (lambda: metrics.mean([1.0, 2.0], where=np.array([0.0, 1.0])), r"where must be bool.*got float64\[2\]"),
         (lambda: jax.jit(metrics.mean)(np.ones(2), np.array([0, 1])), r"where must be bool.*got int32\[2\]"),
         (lambda: metrics.summary([0.5, 0.5], where=[0, 1]), "where must be bool"),
+        (lambda: metrics.pooled([0.5, 0.5], [3, -1]), "sizes must be at least 0, .*, got -1"),
+        (lambda: metrics.worst([0.5, 0.5], sizes=jax.numpy.array([3, -1])), "sizes must be at least 0, .*, got -1"),
+        (lambda: metrics.summary([0.5, 0.5], sizes=[3, -1]), "sizes must be at least 0, .*, got -1"),
+        (lambda: metrics.gini([0.5, 1.0], "no"), "^unbiased must be True or False, got 'no'$"),
+        (lambda: metrics.gini([0.5, 1.0], np.ones(2, bool)), r"^unbiased must be True or False, got bool\[2\]$"),
+        (lambda: metrics.worst([0.5, 1.0], higher_is_better="no"), "^higher_is_better must be True or False"),
+        (lambda: metrics.best([0.5, 1.0], higher_is_better="no"), "^higher_is_better must be True or False"),
     ],
 )
 def test_a_wrong_call_is_one_sentence(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+THREE = np.array([0.9, 0.5, 0.1])
+LAST = np.array([False, False, True])
+
+
+@pytest.mark.parametrize(
+    ("argument", "call"),
+    [
+        ("acc", lambda: metrics.summary(np.ma.array(THREE, mask=LAST))),
+        ("loss", lambda: metrics.summary(THREE, np.ma.array(THREE, mask=LAST))),
+        ("sizes", lambda: metrics.summary(THREE, sizes=np.ma.array([3, 2, 1], mask=LAST))),
+        ("where", lambda: metrics.summary(THREE, where=np.ma.array([True] * 3, mask=LAST))),
+        ("a metric's array", lambda: metrics.mean(np.ma.array(THREE, mask=LAST))),
+        ("a metric's array", lambda: metrics.gini([np.ma.array(THREE, mask=LAST)] * 2)),
+        ("where", lambda: metrics.mean(THREE, where=np.ma.array([True] * 3, mask=LAST))),
+        ("sizes", lambda: metrics.pooled(THREE, np.ma.array([3, 2, 1], mask=LAST))),
+        ("sizes", lambda: metrics.worst(THREE, sizes=np.ma.array([3, 2, 1], mask=LAST))),
+        ("values", lambda: metrics.groups.group_means(np.ma.array(THREE, mask=LAST), ["a", "a", "b"])),
+        ("groups", lambda: metrics.groups.group_means(THREE, np.ma.array(["a", "a", "b"], mask=LAST))),
+        ("values", lambda: metrics.significance.paired(np.ma.array(THREE, mask=LAST), THREE)),
+    ],
+)
+def test_what_lies_below_a_mask_is_not_measured(argument, call):
+    with pytest.raises(ValueError, match=f"^{argument} must be complete, got a masked array: fill it"):
+        call()
+
+
+def test_a_mask_that_hides_nothing_is_no_matter():
+    assert metrics.summary(np.ma.array(THREE, mask=False)) == metrics.summary(THREE)
 
 
 def test_a_mean_that_rounds_out_of_its_range_is_let_through():

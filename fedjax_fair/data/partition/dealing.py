@@ -4,8 +4,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fedjax_fair.checks import check_count
+
 Partition = Callable[[np.ndarray, int], list[np.ndarray]]
 """``(labels [E], seed) -> [rows of client 0, rows of client 1, ...]``, every entry i64[n_k]."""
+
+
+def draws_of(seed: int) -> np.random.Generator:
+    """The generator of a partition's draws; ValueError for a seed that is no whole number from 0."""
+    return np.random.default_rng(check_count("seed", seed, low=0))
 
 
 def rows_by_class(labels: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:

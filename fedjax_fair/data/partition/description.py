@@ -9,6 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 MAX_CLIENTS, MAX_CLASSES = 40, 20  # beyond these the table summarises
+MOST_COUNTS = 2**28
+"""Counts that are made: of ids of 31 bits for classes there would be 16 GiB for every client."""
 SUMMARY: dict[str, Any] = {"min": np.nanmin, "median": np.nanmedian, "max": np.nanmax}
 
 
@@ -27,7 +29,9 @@ def describe(data: Any, labels: Any = None) -> np.ndarray:
 
     Returns:
       i64[N, C]: examples of label c that client k owns; C is the largest label plus 1, and 1 where there are no
-      classes.
+      classes. Of labels that are words class c is the c-th of them in sorted order.
+
+    Raises: ValueError for labels below 0, or so large that the counts would not fit in memory.
     """
     federation: Any = data if hasattr(data, "train") else None
     if federation is not None:
@@ -43,10 +47,13 @@ def describe(data: Any, labels: Any = None) -> np.ndarray:
         y = np.asarray(labels)
         sizes = {"examples": np.array([len(mine) for mine in clients])}
         owner, rows = np.repeat(np.arange(len(clients)), sizes["examples"]), np.concatenate(clients)
+    words = getattr(getattr(federation, "names", None), "labels", None)
+    if y.ndim == 1 and y.dtype.kind in "US":  # which partitions by class take, too
+        known, y = np.unique(y, return_inverse=True)
+        words = [*map(str, known.tolist())]
     y = y.reshape(len(y)) if y.dtype.kind == "f" and y.size == len(y) else y  # a regression's may be [E, 1]
     n_clients = len(next(iter(sizes.values())))
-    names = getattr(federation, "names", None)
-    who = getattr(names, "clients", None)
+    who = getattr(getattr(federation, "names", None), "clients", None)
     if y.ndim != 1 or y.dtype.kind not in "iub":
         targets = _targets(y[rows].astype(float), owner, n_clients) if y.ndim == 1 and y.dtype.kind == "f" else {}
         counts = np.bincount(owner, minlength=n_clients)
@@ -55,10 +62,15 @@ def describe(data: Any, labels: Any = None) -> np.ndarray:
     if y.min(initial=0) < 0:
         raise ValueError(f"labels must be at least 0, got {y.min()}")
     n_classes = int(y.max(initial=0)) + 1
+    if n_clients * n_classes > MOST_COUNTS:
+        raise ValueError(
+            f"labels must be classes numbered from 0 for {n_clients} clients to be counted by class, got "
+            f"{len(np.unique(y))} up to {n_classes - 1}: number them, np.unique(y, return_inverse=True)[1]"
+        )
     at = owner.astype(np.int64) * n_classes + y[rows]
     counts = np.bincount(at, minlength=n_clients * n_classes).reshape(n_clients, n_classes)
     title = f"{n_clients} clients, {n_classes} classes, {counts.sum()} examples"
-    _print(title, _classes(counts, [*sizes], getattr(names, "labels", None)) | sizes, who)
+    _print(title, _classes(counts, [*sizes], words) | sizes, who)
     return counts
 
 

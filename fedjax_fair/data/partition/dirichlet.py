@@ -6,7 +6,14 @@ from typing import Literal
 import numpy as np
 
 from fedjax_fair.checks import check_choice, check_count, check_known, check_range
-from fedjax_fair.data.partition.dealing import Partition, count_examples, equal_sizes, hand_out, rows_by_class
+from fedjax_fair.data.partition.dealing import (
+    Partition,
+    count_examples,
+    draws_of,
+    equal_sizes,
+    hand_out,
+    rows_by_class,
+)
 
 Convention = Literal["client", "client_prior", "class"]
 SMALLEST = 1e-300
@@ -57,7 +64,7 @@ def dirichlet(
     check_count("min_size", min_size)
 
     def apply(labels: np.ndarray, seed: int) -> list[np.ndarray]:
-        rng = np.random.default_rng(seed)
+        rng = draws_of(seed)
         pools = rows_by_class(labels, rng)
         stock = np.array([len(pool) for pool in pools])
         if convention == "class":

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from fedjax_fair.checks import check_count
-from fedjax_fair.data.partition.dealing import Partition, rows_by_class
+from fedjax_fair.checks import check_count, check_truth
+from fedjax_fair.data.partition.dealing import Partition, draws_of, rows_by_class
 
 
 def shards(n_clients: int, shards_per_client: int = 2, distinct_labels: bool = True) -> Partition:
@@ -35,9 +35,10 @@ def shards(n_clients: int, shards_per_client: int = 2, distinct_labels: bool = T
     """
     check_count("n_clients", n_clients)
     check_count("shards_per_client", shards_per_client)
+    check_truth("distinct_labels", distinct_labels)
 
     def apply(labels: np.ndarray, seed: int) -> list[np.ndarray]:
-        rng = np.random.default_rng(seed)
+        rng = draws_of(seed)
         rows = np.concatenate(rows_by_class(labels, rng))
         if len(rows) < n_clients * shards_per_client:
             raise ValueError(
@@ -117,9 +118,10 @@ def blocks(n_clients: int, blocks_per_client: int, overlap: bool = False) -> Par
     """
     check_count("n_clients", n_clients)
     check_count("blocks_per_client", blocks_per_client)
+    check_truth("overlap", overlap)
 
     def apply(labels: np.ndarray, seed: int) -> list[np.ndarray]:
-        rng = np.random.default_rng(seed)
+        rng = draws_of(seed)
         pools = rows_by_class(labels, rng)
         total = n_clients * blocks_per_client
         if total % len(pools):

@@ -29,6 +29,7 @@ class Natural(NamedTuple):
 
     def numbers(self, client_id: Any, name: str) -> np.ndarray:
         """i64[E']: the numbers of the clients named ``client_id``; ValueError for a name that is none of theirs."""
+        check_complete(name, client_id)
         rank = {known: k for k, known in enumerate(self.names)}
         try:
             plain = _plain(client_id)
@@ -74,20 +75,20 @@ def _number(client_id: Any) -> Natural:
         return Natural(known.tolist(), of_row)
     try:
         listed = list(client_id)
-        if (missing := next((k for k, name in enumerate(listed) if _is_missing(name)), None)) is not None:
+        distinct = set(listed)
+        if any(map(is_missing, distinct)):  # every gap of dates would be a client of its own
+            missing = next(k for k, name in enumerate(listed) if is_missing(name))
             what = "NaN" if isinstance(listed[missing], float) else listed[missing]
             raise ValueError(f"client_id holds {what}, first for example {missing}")
-        rank = {name: k for k, name in enumerate(sorted(set(listed)))}
+        rank = {name: k for k, name in enumerate(sorted(distinct))}
     except TypeError as error:
         raise ValueError(f"client_id must be a list of names that can be hashed and sorted: {error}") from None
     return Natural([*rank], np.fromiter((rank[name] for name in listed), np.int64, len(listed)))
 
 
-def _is_missing(name: Any) -> bool:
-    """None, NaN, or pandas' NA and NaT."""
-    if name is None or type(name).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(name, (float, np.floating)) and name != name
+def is_missing(name: Any) -> bool:
+    """Whether it is None, NaN or pandas' NA, which equals nothing, or nobody can say what."""
+    return name is None or type(name).__name__ in ("NAType", "NaTType") or bool(name != name)
 
 
 def _plain(client_id: Any) -> np.ndarray | None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedjax_fair.checks import check_count, check_known, check_range
-from fedjax_fair.data.partition.dealing import Partition, apportion, count_examples, equal_sizes
+from fedjax_fair.data.partition.dealing import Partition, apportion, count_examples, draws_of, equal_sizes
 
 
 def iid(n_clients: int) -> Partition:
@@ -21,7 +21,7 @@ def iid(n_clients: int) -> Partition:
 
     def apply(labels: np.ndarray, seed: int) -> list[np.ndarray]:
         total = count_examples(labels, n_clients)
-        return _cut(np.random.default_rng(seed), equal_sizes(total, n_clients))
+        return _cut(draws_of(seed), equal_sizes(total, n_clients))
 
     return apply
 
@@ -46,7 +46,7 @@ def power_law(n_clients: int, exponent: float = 2.0, min_size: int = 10) -> Part
     check_count("min_size", min_size)
 
     def apply(labels: np.ndarray, seed: int) -> list[np.ndarray]:
-        rng = np.random.default_rng(seed)
+        rng = draws_of(seed)
         return _skewed(labels, rng.standard_exponential(n_clients) / (exponent - 1), min_size, rng)
 
     return apply
@@ -68,7 +68,7 @@ def log_normal(n_clients: int, sigma: float = 2.0, min_size: int = 10) -> Partit
     check_count("min_size", min_size)
 
     def apply(labels: np.ndarray, seed: int) -> list[np.ndarray]:
-        rng = np.random.default_rng(seed)
+        rng = draws_of(seed)
         return _skewed(labels, sigma * rng.standard_normal(n_clients), min_size, rng)
 
     return apply

@@ -106,14 +106,36 @@ def _check_range(name: str, columns: Sequence[Column]) -> None:
 
 def check_resolution(what: str, name: str, column: Column) -> None:
     """A UserWarning where 32 bits round away what tells a column's numbers apart."""
-    values = column.values[~column.missing]
-    if not values.size or values.min() == values.max():
+    values, known = column.values[~column.missing], column.apart[~column.missing]
+    if not values.size or known.min() == known.max():
         return
-    apart, spread = float(np.spacing(np.float32(abs(values).max()))), float(values.std())
+    # Of integers the unsigned difference: it neither rounds, as beyond 2**53 they do, nor overflows.
+    above = known - known.min() if known.dtype.kind == "f" else (known - known.min()).view(np.uint64)
+    apart, spread = float(np.spacing(np.float32(abs(values).max()))), float(above.std())
     if apart > COARSE * spread:
         warn(
             f"{what} {name!r} holds numbers up to {abs(values).max():.10g} with a standard deviation of "
             f"{spread:.3g}, and in 32 bits they lie {apart:.3g} apart: subtract what they have in common beforehand"
+        )
+
+
+def check_missing(columns: dict[str, list[Column]], missing: str | None, words: str) -> None:
+    """Raise ValueError for gaps that nothing is to stand for."""
+    gaps = {name: sum(int(column.missing.sum()) for column in of) for name, of in columns.items()}
+    coded = [name for name, of in columns.items() if gaps[name] and of[0].values.dtype.kind == "O"]
+    if missing is not None and words == "codes" and coded:
+        raise ValueError(
+            f"column {coded[0]!r} misses {gaps[coded[0]]} words, which have no {missing}: words must be 'one-hot', "
+            "got 'codes'"
+        )
+    holes = {name: count for name, count in gaps.items() if count}
+    if missing is None and holes:
+        rows = sum(len(column.values) for column in next(iter(columns.values())))
+        shown = ", ".join(f"{name} {count}" for name, count in [*holes.items()][:6])
+        more = f" and {len(holes) - 6} more" if len(holes) > 6 else ""
+        raise ValueError(
+            f"features must be complete in all {rows} rows, got columns with missing values, {shown}{more}: fill "
+            "them by missing='mean' or 'median' (of the training rows), or leave them out of features"
         )
 
 

@@ -5,12 +5,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedjax_fair.checks import check_choice, warn
+from fedjax_fair.checks import check_choice, check_truth, warn
 from fedjax_fair.data.federated import FederatedData, Normalizer
-from fedjax_fair.data.groups import by_name, is_missing
+from fedjax_fair.data.groups import by_name
 from fedjax_fair.data.names import Names
+from fedjax_fair.data.partition.natural import is_missing
 from fedjax_fair.data.sources.examples import Examples, Part, check_tested, deal, large_enough, numbered
 from fedjax_fair.data.sources.images import GREY, is_deep
+from fedjax_fair.data.store import known
 
 
 def huggingface(
@@ -104,6 +106,7 @@ def of_columns(
     regression: bool,
 ) -> Examples:
     """What tables hold that have ``column_names`` and give a column by its name; ``labels`` are the classes."""
+    check_truth("regression", regression)
     for name, one in (("source", train), ("test", tests)):
         for argument, column in _columns(client, label, features, group) if one is not None else ():
             if column not in one.column_names:
@@ -158,17 +161,27 @@ def _part(one: Any, client: str, label: str, features: str | Sequence[str]) -> P
 
 
 def _there(one: Any, argument: str, name: str) -> np.ndarray:
-    """A column without a gap, of which NumPy would make the word "nan"."""
+    """A column without a gap, of which NumPy would make the word "nan", and of words or numbers, not both."""
     values = list(one[name])
-    gaps = [i for i, value in enumerate(values) if not isinstance(value, list | np.ndarray) and is_missing(value)]
+    plain = {i: value for i, value in enumerate(values) if not isinstance(value, list | np.ndarray)}
+    _check_gaps([i for i, value in plain.items() if is_missing(value)], argument, name)
+    words = {isinstance(value, str | bytes): value for value in plain.values()}
+    if len(words) > 1:  # NumPy would make one word of 1 and "1"
+        raise ValueError(
+            f"{argument} must hold words or numbers, got {words[True]!r} and {words[False]!r} in column {name!r}"
+        )
+    return known(np.asarray, values, argument)
+
+
+def _check_gaps(gaps: list[int], argument: str, name: str) -> None:
     if gaps:
         raise ValueError(f"{argument} must be there in every row, got none in row {gaps[0]} of column {name!r}")
-    return np.asarray(values)
 
 
 def _array(one: Any, name: str) -> np.ndarray:
     """A column of numbers, arrays or images, which have three channels if one of them has colour."""
     values = list(one[name])
+    _check_gaps([i for i, value in enumerate(values) if value is None], "features", name)
     if values and all(hasattr(value, "convert") and hasattr(value, "mode") for value in values):
         if any(map(is_deep, values)):
             raise ValueError(

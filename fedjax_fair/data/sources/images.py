@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_fair.checks import check_count, warn
+from fedjax_fair.checks import check_count, check_truth, warn
 from fedjax_fair.data.federated import FederatedData
 from fedjax_fair.data.names import Names
 from fedjax_fair.data.sources.examples import Examples, Part, check_file, check_tested, deal, large_enough
@@ -61,6 +61,8 @@ def read_images(folder: str | Path, size: tuple[int, int] | None = None, colour:
     place = check_file("folder", folder)
     if not place.is_dir():
         raise ValueError(f"folder must be a folder of CLIENT/LABEL/FILE, got the file {place}")
+    if colour is not None:
+        check_truth("colour", colour)
     if size is not None:
         if not isinstance(size, Sequence) or len(size) != 2:
             raise ValueError(f"size must be (height, width), got {size!r}")
@@ -104,7 +106,7 @@ def _pixels(paths: list[Path], size: tuple[int, int] | None, colour: bool | None
     from PIL import Image, UnidentifiedImageError
 
     pixels: Any = None
-    grey = colour is False or (colour is None and all(_is_grey(path) for path in paths))
+    grey = (colour is not None and not colour) or (colour is None and all(_is_grey(path) for path in paths))
     for i, path in enumerate(paths):
         try:
             with Image.open(path) as opened:

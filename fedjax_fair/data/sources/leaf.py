@@ -131,8 +131,13 @@ def _read(files: list[Path]) -> Part:
         raise ValueError(f"{files[0].parent} holds no user with an example")
     for arrays, name in ((xs, "x"), (ys, "y")):
         forms = {array.shape[1:] for array in arrays}
-        if len(forms) > 1 or len({array.dtype.kind == "U" for array in arrays}) > 1:
+        if len(forms) > 1:
             raise ValueError(f"{files[0].parent} must have {name} of one form, got {sorted(map(str, forms))}")
+        words = [array.dtype.kind == "U" for array in arrays]
+        if len({*words}) > 1:
+            of = {"texts": users[words.index(True)], "numbers": users[words.index(False)]}
+            both = " and ".join(f"{kind} of user {user!r}" for kind, user in of.items())
+            raise ValueError(f"{files[0].parent} must have {name} of one kind, got {both}")
     return Part(np.concatenate(xs), np.concatenate(ys), np.repeat(np.array(users), sizes))
 
 
@@ -161,9 +166,12 @@ def _array(values: list[Any], name: str, user: str, path: Path) -> np.ndarray:
     if array.dtype.kind == "f":
         return array.astype(np.float32)
     if array.dtype.kind != "U" or array.ndim != 1 or not all(isinstance(value, str) for value in values):
+        kinds = [_kind(value) for value in values]
+        at = next((i for i, kind in enumerate(kinds) if kind is None or kind != kinds[0]), 0)
+        beside = f" beside {repr(values[0])[:40]}" if at and kinds[at] else ""
         raise ValueError(
-            f"{path} must have numbers or texts in {name}, got {str(values[0])[:40]!r} of user {user!r}: turn it "
-            "into numbers beforehand"
+            f"{path} must have numbers or texts in {name}, got {repr(values[at])[:40]}{beside} of user {user!r}: "
+            "turn it into numbers beforehand"
         )
     if name == "x" and Path(values[0]).suffix.lower() in SUFFIXES:  # CelebA's, all of one length
         raise ValueError(
@@ -171,6 +179,13 @@ def _array(values: list[Any], name: str, user: str, path: Path) -> np.ndarray:
             "folders of them"
         )
     return array
+
+
+def _kind(value: Any) -> str | None:
+    """What a value is; None for what has no place among examples."""
+    if isinstance(value, list):
+        return "rows" if np.array(value).dtype.kind in "biuf" else None
+    return "texts" if isinstance(value, str) else "numbers" if isinstance(value, int | float) else None
 
 
 def tokens(train: Part, test: Part | None, alphabet: str | None = None) -> Examples:

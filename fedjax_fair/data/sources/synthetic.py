@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedjax_fair.checks import check_count, check_range
+from fedjax_fair.checks import check_count, check_range, check_truth
 from fedjax_fair.data.federated import FederatedData
 
 DIMENSION, CLASSES = 60, 10
@@ -68,6 +68,7 @@ def synthetic(
     check_range("alpha", alpha, 0, open_high=True)
     check_range("beta", beta, 0, open_high=True)
     check_count("seed", seed, low=0, high=2**32 - 1)
+    check_truth("iid", iid)
     if max_size is not None:
         check_count("max_size", max_size)
     rng = np.random.RandomState(seed)  # the stream of np.random.seed(seed), which NumPy keeps for good

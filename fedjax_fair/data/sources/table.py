@@ -5,12 +5,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedjax_fair.checks import check_choice, warn
+from fedjax_fair.checks import check_choice, check_truth, warn
 from fedjax_fair.data.federated import FederatedData
 from fedjax_fair.data.groups import by_name
 from fedjax_fair.data.names import Names
 from fedjax_fair.data.sources.cells import check_labels
-from fedjax_fair.data.sources.columns import Column, check_resolution, column_of, encoded, names_of, word_columns
+from fedjax_fair.data.sources.columns import (
+    Column,
+    check_missing,
+    check_resolution,
+    column_of,
+    encoded,
+    names_of,
+    word_columns,
+)
 from fedjax_fair.data.sources.examples import Examples, Part, check_tested, deal, large_enough, numbered
 from fedjax_fair.data.sources.table_files import read_table
 
@@ -95,6 +103,8 @@ def read_columns(
     standardize: bool = True,
 ) -> Examples:
     """What the table holds; see :func:`table`."""
+    check_truth("regression", regression)
+    check_truth("standardize", standardize)
     if missing is not None:
         check_choice("missing", missing, ("mean", "median"))
     check_choice("words", words, ("one-hot", "codes"))
@@ -120,7 +130,7 @@ def read_columns(
     else:
         y, y_test, labels = _labels(targets[0], given_labels[targets[0]], regression)
     columns = {name: [column_of(one, name) for one in tables.values()] for name in chosen}
-    _check_missing(columns, missing, words)
+    check_missing(columns, missing, words)
     if features is None:
         _remark_on_identifiers(columns)
     parts: list[list[np.ndarray]] = []
@@ -228,23 +238,3 @@ def _remark_on_identifiers(columns: dict[str, list[Column]]) -> None:
                 f"feature {name!r} has another whole number in each of the {rows} rows: if it only numbers them, "
                 "choose the features (features=, --features)"
             )
-
-
-def _check_missing(columns: dict[str, list[Column]], missing: str | None, words: str) -> None:
-    """Raise ValueError for gaps that nothing is to stand for."""
-    gaps = {name: sum(int(column.missing.sum()) for column in of) for name, of in columns.items()}
-    coded = [name for name, of in columns.items() if gaps[name] and of[0].values.dtype.kind == "O"]
-    if missing is not None and words == "codes" and coded:
-        raise ValueError(
-            f"column {coded[0]!r} misses {gaps[coded[0]]} words, which have no {missing}: words must be 'one-hot', "
-            "got 'codes'"
-        )
-    holes = {name: count for name, count in gaps.items() if count}
-    if missing is None and holes:
-        rows = sum(len(column.values) for column in next(iter(columns.values())))
-        shown = ", ".join(f"{name} {count}" for name, count in [*holes.items()][:6])
-        more = f" and {len(holes) - 6} more" if len(holes) > 6 else ""
-        raise ValueError(
-            f"features must be complete in all {rows} rows, got columns with missing values, {shown}{more}: fill "
-            "them by missing='mean' or 'median' (of the training rows), or leave them out of features"
-        )

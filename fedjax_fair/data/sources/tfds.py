@@ -11,12 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedjax_fair.checks import check_choice
+from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.data.cache import cached
-from fedjax_fair.data.federated import FederatedData, Normalizer
+from fedjax_fair.data.federated import FederatedData, Normalizer, who_owns
 from fedjax_fair.data.partition.dealing import Partition
 from fedjax_fair.data.sources.examples import deal, large_enough
 from fedjax_fair.data.sources.published import PUBLISHED, read_published
+from fedjax_fair.data.split import check_split
 
 IMAGES = ("fashion_mnist", "cifar10", "cifar100", "mnist")
 """Public image data by name."""
@@ -100,12 +101,16 @@ def load(
         raise ValueError(f"min_examples is for femnist and shakespeare, got {name}")
     if test is not None:
         check_choice("test", test, ("official",))
+    check_count("seed", seed, low=0)
     if name == "fashion_mnist_3":
         if partition is not None:
             raise ValueError("fashion_mnist_3 has its own three clients and takes no partition")
+        check_split(split, official=True)
         return _three_clothes(load_arrays("fashion_mnist", data_dir), seed, split)
     if partition is None:
         raise ValueError(f"partition must say how to deal {name}, such as partition.iid(100), got None")
+    who_owns(None, partition)  # said before the images are decoded, which takes seconds
+    check_split(split, official=test is not None)
     x, y, x_test, y_test = load_arrays(name, data_dir)
     official = (x_test, y_test) if test == "official" else None
     return FederatedData.from_arrays(x, y, partition=partition, seed=seed, split=split, test=official)
