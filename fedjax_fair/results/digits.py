@@ -46,7 +46,7 @@ def together(numbers: Sequence[float], digits: int) -> tuple[int, str]:
 
 def signed(numbers: Sequence[float], digits: int, form: str) -> list[str]:
     """Differences, or the ends of their interval, with their signs."""
-    fractions = form == "f" and digits == 3
+    fractions = form == "f" and digits >= 3
     if form == "g":
         digits, form = together(numbers, digits)
     shown = [f"{number:+z.{digits}{form}}" for number in numbers]

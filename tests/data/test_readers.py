@@ -412,6 +412,10 @@ WRONG = {
         on(features=["ill"]),
         "features must leave out the client and label columns, got 'ill'",
     ),
+    "the group a feature": (
+        on(features=["age", "sex"], group="sex"),
+        "features must leave out the group column, got 'sex': to train on it, too, copy it",
+    ),
     "a feature twice": (on(features=["age", "age"]), "features must name a column once, got 'age' twice"),
     "gaps": (
         holes(age=[None, 1.0] * 20, sex=["f"] * 39 + [None]),

@@ -116,6 +116,8 @@ def read_columns(
         tables["test"] = read_table(test, "test", [client], word_columns(trained))
     if group is not None and str(check_choice("group", str(group), trained.column_names)) in (client, *targets):
         raise ValueError(f"group must be a column of its own, got {group!r}, which is client or label")
+    if group is not None and str(group) in map(str, [] if features is None else features):
+        raise ValueError(f"features must leave out the group column, got {group!r}: to train on it, too, copy it")
     chosen = _chosen([name for name in trained.column_names if name != str(group)], client, targets, features)
     for name, one in tables.items():
         for column in (client, *targets, *chosen):
