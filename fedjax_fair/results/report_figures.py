@@ -65,7 +65,7 @@ def _of_results(runs: dict[str, list[History]], metric: Metric, last: int | None
         yield Drawing("lorenz", curves, partial(plot.lorenz, late, metric=metric))
     sorted_by = f"{name} from the worst served client to the best, {over}"
     yield Drawing("sorted", sorted_by, partial(plot.sorted_accuracy, late, metric=metric))
-    by = f"Clients by {name.lower()}, mean over the seeds, {over}"
+    by = f"Clients by {name.lower()}, mean over the seeds; {over}"
     yield Drawing("histogram", by, partial(plot.client_histogram, late, metric=metric))
     both = f"Mean {name.lower()} and variance over the rounds"
     yield Drawing("over_rounds", both, partial(plot.accuracy_and_fairness, runs))
