@@ -82,11 +82,11 @@ def group(
     mades: list[list[Made]] = []
     nearly = side_by_side and len(runs) <= SEVERAL
     for i, run in enumerate(runs):
-        for k, first in enumerate(members):
-            if not _same_settings(run, runs[first[0]]):
-                continue
+        fitting = [k for k, first in enumerate(members) if _same_settings(run, runs[first[0]])]
+        fitting.sort(key=lambda k: run.variant not in variants[k])  # where it is known nothing need be made
+        for k in fitting:
             if run.variant not in variants[k]:
-                like = run._replace(given=runs[first[0]].given)  # of build's floats the same
+                like = run._replace(given=runs[members[k][0]].given)  # of build's floats the same
                 mine = _made(like, build, data, made)
                 if not share(mine, mades[k][0], nearly):
                     continue

@@ -154,6 +154,25 @@ def test_a_loss_that_is_not_finite_costs_a_client_its_place_with_rules_that_read
         assert_allclose(history.coef, alone.coef, rtol=1e-5, atol=1e-6)
 
 
+def test_more_points_of_a_grid_make_no_more_simulations():
+    """FedAvg, q-FedAvg and AFL have programs of their own where runs go one after another."""
+
+    def made(points):
+        calls = []
+
+        def counted(rule, data, lr):
+            calls.append(rule)
+            return build(rule, data, lr)
+
+        rules = {"fedavg": ff.fedavg, "qfedavg": lambda: ff.qfedavg(lipschitz=10.0), "afl": ff.afl}
+        grid = [{"lr": 0.1 + 0.01 * i} for i in range(points)]
+        runs = runs_of(rules, dict.fromkeys(rules, grid), {name: set() for name in rules}, {"lr"})
+        assert len(group(runs, counted, federation(0), {}, False)) == 3
+        return len(calls)
+
+    assert made(2) == made(9)
+
+
 def programs(rules, build, data, side_by_side):
     """The rules by program."""
     runs = runs_of(rules, {name: [{}] for name in rules}, {name: set() for name in rules}, set())
