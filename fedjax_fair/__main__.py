@@ -1,6 +1,6 @@
 """``python -m fedjax_fair`` is ``fedjax-fair``."""
 
-from fedjax_fair.cli import program
+from fedjax_fair.cli.commands import main
 
 if __name__ == "__main__":
-    program()
+    main()

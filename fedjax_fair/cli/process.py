@@ -72,17 +72,6 @@ def end_at_once(status: int, last: str) -> None:
         os._exit(status)
 
 
-def leave() -> None:
-    """End the process as Python does, without freeing one by one what it holds, which takes a fifth of a second.
-
-    Threads come to their end and whatever is registered for the end is called.
-    """
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    flushed()
-    os._exit(0)
-
-
 def keep_programs() -> None:
     """Keep compiled programs in the user's cache directory: the same call starts at once the next time.
 

@@ -59,25 +59,6 @@ def test_an_interrupt_before_the_call_is_read_and_after_the_reader_has_gone_is_o
     assert (ended.returncode, ended.stderr) == (130, "fedjax-fair: stopped\n")
 
 
-LEFT = """
-import atexit, sys, threading, time
-import fedjax_fair.cli
-
-atexit.register(print, "what is registered")
-threading.Thread(target=lambda: (threading.main_thread().join(), time.sleep(0.1), print("a thread"))).start()
-sys.argv = ["fedjax-fair", "list", "--markdown"]
-fedjax_fair.cli.program()
-print("never")
-"""
-
-
-def test_a_process_that_ends_waits_for_its_threads_calls_what_is_registered_and_writes_everything():
-    ended = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True, timeout=50, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.startswith("# What is in it")
-    assert ended.stdout.endswith("a thread\nwhat is registered\n")
-
-
 @pytest.mark.parametrize(
     ("claimed", "told"), [(True, "; go on with: fedjax-fair compare --resume {}"), (False, "")]
 )
