@@ -112,13 +112,12 @@ def set_up(
 ) -> tuple[Any, Path]:
     """Check everything, build the simulations, claim the results folder and that of the checkpoints ``during`` the
     work."""
-    from fedjax_fair.cli.folders import check_checkpoint, claim_folders
+    from fedjax_fair.cli.folders import claim_folders
     from fedjax_fair.engine.processes import told_by_first
 
     plan = prepared(experiment, rules, command)
 
     def claim() -> Path:
-        check_checkpoint(experiment.checkpoint, going_on, command)
         return claim_folders(experiment, rules, going_on, command, plan, during)
 
     return plan, told_by_first(claim) if several.is_shared(experiment) else claim()

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib.util
 import os
 import re
 import shlex
@@ -59,26 +60,41 @@ def held(folder: Path, name: str = "out") -> Iterator[None]:
     Raises:
       ValueError: another call holds it, or it cannot be created.
     """
-    try:
-        import fcntl
-    except ImportError:
+    if importlib.util.find_spec("fcntl") is None:
         yield
         return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        mark = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise ValueError(f"{name} {folder} cannot be written: {error.strerror}") from error
-    try:
+    # NFS locks only what is open for writing, a file. It stays there, lest calls race for another one.
+    marks = ((folder, os.O_RDONLY), (folder / ".held", os.O_CREAT | os.O_WRONLY))
+    with contextlib.ExitStack() as kept:
         try:
-            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            folder.mkdir(parents=True, exist_ok=True)
+            for path, how in marks:
+                mark = os.open(path, how, 0o666)
+                kept.callback(os.close, mark)
+                if _locked(mark):
+                    break
         except BlockingIOError as error:
             raise ValueError(f"{name} {folder} is in use by another call: wait, or name another folder") from error
-        except OSError:  # by whatever number: this file system has no locks
-            pass
+        except OSError as error:
+            raise ValueError(f"{name} {folder} cannot be written: {error.strerror}") from error
         yield
-    finally:
-        os.close(mark)
+
+
+def _locked(mark: int) -> bool:
+    """Lock what is open; False where the system cannot.
+
+    Raises:
+      BlockingIOError: another call has locked it.
+    """
+    import fcntl
+
+    try:
+        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # by whatever number
+        return False
+    return True
 
 
 def claim_folders(
@@ -95,6 +111,7 @@ def claim_folders(
     if keep is not None:
         check_free(keep, True, "checkpoint")
         during.enter_context(held(keep, "checkpoint"))
+        check_checkpoint(keep, going_on, command)  # once nobody else writes there
         claim_folder(keep, overwrite=True, name="checkpoint")
     if experiment.out is None:
         source = re.sub(r"[^\w.,=-]+", "-", source_of(experiment))

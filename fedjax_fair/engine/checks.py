@@ -1,6 +1,5 @@
 """What ``simulation`` checks before anything is compiled, and the form of what a user's parts return."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,9 +10,6 @@ from jax import Array
 
 from fedjax_fair.checks import check_choice, check_optimizer, check_takes, said
 from fedjax_fair.data import FederatedData
-from fedjax_fair.data.host_store import HostStore
-from fedjax_fair.engine.near import largest_cohort
-from fedjax_fair.engine.room import in_words, room
 from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.reads import check_functions, explained, types_of
 from fedjax_fair.robustness.availability import PerClient
@@ -38,21 +34,6 @@ def check_federation(selector: Selector, available: Any, n_clients: int, rule: A
     check_functions(rule)
     check_select(selector, n_clients, rule)
     check_available(available, n_clients)
-
-
-def check_store(data: FederatedData, mesh: Any, cohort: int) -> None:
-    """Examples off the device are read for one device, and a cohort's fit into it."""
-    if not isinstance(data.x, HostStore):
-        return
-    if mesh is not None:
-        raise ValueError(f"devices must be 1 for data with store='host', got {mesh.size}: give it store='device'")
-    each = sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in jax.tree.leaves(data.x.forms()))
-    asked, there = largest_cohort(data.sizes, cohort) * each, room()
-    if there and asked > there:
-        raise ValueError(
-            f"selector must leave room for a cohort's examples: the {cohort} largest clients' take "
-            f"{in_words(asked)}, but the device has {in_words(there)}; take fewer clients a round"
-        )
 
 
 def check_cohort(selector: Selector, n_clients: int) -> None:
@@ -176,15 +157,22 @@ def check_ids(result: Any, cohort: int) -> tuple[Array, Any]:
     if not isinstance(result, tuple) or len(result) != 2 or jnp.shape(result[0]) != (cohort,):
         got = jnp.shape(result[0]) if isinstance(result, tuple) and result else type(result).__name__
         raise ValueError(f"select must return (ids [{cohort}], state), got {got}")
-    if not jnp.issubdtype(result[0].dtype, jnp.integer):
-        raise ValueError(f"select must return whole numbers as ids, got {result[0].dtype}")
-    return result
+    ids, state = result
+    if not jnp.issubdtype(ids.dtype, jnp.integer):
+        raise ValueError(f"select must return whole numbers as ids, got {ids.dtype}")
+    if ids.dtype.itemsize > 4 or ids.dtype == jnp.uint32:  # what nobody has is not to become somebody's number
+        ids = jnp.where((ids >= 0) & (ids <= 2**31 - 1), ids, 2**31 - 1)
+    return ids.astype(jnp.int32), state
 
 
 def _as_arrays(result: Any) -> Any:
     """``(values, state)`` with a list of values, or NumPy's, as JAX has them."""
-    pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], list | np.ndarray)
-    return (jnp.asarray(result[0]), result[1]) if pair else result
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], list | np.ndarray):
+        return result
+    values, state = result
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iu":  # JAX would cut 64 bits to 32
+        values = np.where((values >= 0) & (values < 2**31), values, -1).astype(np.int32)
+    return jnp.asarray(values), state
 
 
 def check_select(selector: Selector, n_clients: int, rule: Aggregator) -> None:

@@ -1,5 +1,6 @@
 """A round's training examples, brought to the device where the store is elsewhere: a federation of the cohort."""
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -9,6 +10,7 @@ from jax import Array
 
 from fedjax_fair.data import FederatedData, Split
 from fedjax_fair.data.host_store import Handed, HostStore
+from fedjax_fair.engine.room import in_words, room
 
 
 class Places(NamedTuple):
@@ -55,3 +57,18 @@ def nearby(data: FederatedData, ids: Array, capacity: int) -> FederatedData:
     rows = jnp.arange(capacity, dtype=jnp.int32)
     train = Split(rows, there.start, there.size, there.owner)
     return FederatedData(x, y, train, data.validation, data.test, data.normalizer, ids=ids)
+
+
+def check_store(data: FederatedData, mesh: Any, cohort: int) -> None:
+    """Examples off the device are read for one device, and a cohort's fit into it."""
+    if not isinstance(data.x, HostStore):
+        return
+    if mesh is not None:
+        raise ValueError(f"devices must be 1 for data with store='host', got {mesh.size}: give it store='device'")
+    each = sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in jax.tree.leaves(data.x.forms()))
+    asked, there = largest_cohort(data.sizes, cohort) * each, room()
+    if there and asked > there:
+        raise ValueError(
+            f"selector must leave room for a cohort's examples: the {cohort} largest clients' take "
+            f"{in_words(asked)}, but the device has {in_words(there)}; take fewer clients a round"
+        )

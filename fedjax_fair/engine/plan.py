@@ -21,7 +21,7 @@ from fedjax_fair.engine.freezing import Freeze, Freezing, freezing
 from fedjax_fair.engine.head import head_or, with_head
 from fedjax_fair.engine.measures import Measures, as_measures, settled
 from fedjax_fair.engine.memory import broadcaster, check_memory
-from fedjax_fair.engine.near import largest_cohort
+from fedjax_fair.engine.near import check_store, largest_cohort
 from fedjax_fair.engine.personal import FineTune, judged_alone, names_of, owners
 from fedjax_fair.engine.precision import computing
 from fedjax_fair.engine.restarts import check_descends, check_local
@@ -108,7 +108,7 @@ def planned(
     mesh, net, method = as_mesh(devices), as_model(model), as_method(aggregator)
     selector = uniform(data.n_clients) if selector is None else selector
     checks.check_cohort(selector, data.n_clients)
-    checks.check_store(data, mesh, selector.cohort)
+    check_store(data, mesh, selector.cohort)
     selector = selector if method.selector is None else method.selector(selector)
     checks.check_federation(selector, available, data.n_clients, method.aggregator)
     faults = check_faults(faults, data.n_clients)

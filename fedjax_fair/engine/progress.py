@@ -1,7 +1,6 @@
 """What a long run hears and shows: Ctrl-C, and how far it is."""
 
 import contextlib
-import os
 import signal
 import sys
 import threading
@@ -27,8 +26,9 @@ def asked_to_stop(watch: bool) -> Iterator[Callable[[], bool]]:
     def note(number: int, frame: Any) -> None:
         noted.append(number)
         signal.signal(signal.SIGINT, old)
-        with contextlib.suppress(OSError):  # nobody reads on
-            os.write(2, HEARD if os.isatty(2) else HEARD.lstrip())  # print may have been interrupted in its middle
+        if sys.stderr is not None:
+            with contextlib.suppress(OSError, RuntimeError):  # nobody reads on, or it came in the middle of a print
+                print(HEARD, file=sys.stderr, flush=True)
 
     old = signal.signal(signal.SIGINT, note)
     try:
@@ -37,7 +37,7 @@ def asked_to_stop(watch: bool) -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, old)
 
 
-HEARD = b"\nStopping at the next checkpoint; Ctrl-C again stops at once.\n"
+HEARD = "\nStopping at the next checkpoint; Ctrl-C again stops at once."
 """Below a progress bar, whose line is not ended."""
 ENOUGH = 3
 """So many times Ctrl-C, and it interrupts whatever was not to be."""

@@ -91,10 +91,9 @@ def do(
 ) -> list[Any]:
     """What each work comes to; the tasks of all share the threads, or the cluster.
 
-    What comes after is got ready ``beside`` several tasks, once their programs are traced.
-
     There ``far(shared, i)``, which gets ``shared`` pickled, does and names what the i-th of all tasks is here.
     ``remark`` is what the tasks are: the cluster begins with it, and this process where some of it is kept.
+    ``beside`` several tasks of this process, once their programs are traced, it gets ready what comes after.
     """
     tasks = [task for work in works for task in work.tasks]
     pieces = [Piece(task.name, task.rounds, task.kept) for task in tasks]

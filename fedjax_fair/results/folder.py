@@ -200,17 +200,17 @@ def _csv(rows: list[list[Any]]) -> str:
 
 
 def write_plots(folder: Path, runs: Runs, clients: np.ndarray | None = None, last: int = 1) -> None:
-    """Lorenz curves, histograms of the clients' accuracies, accuracy and fairness over rounds, as PNG.
-
-    The first two over the ``last`` evaluations. None where every run failed; no Lorenz curves below 0.
-    """
+    """Lorenz curves and histograms of the clients' accuracies, over the ``last`` evaluations, and accuracy and
+    fairness over rounds, as PNG. None where every run failed; no Lorenz curves below 0."""
     seen = {rule: [of_clients(history, clients) for history in histories] for rule, histories in runs.items()}
-    if not (late := ends(seen, last)):
+    every = [*itertools.chain(*seen.values())]
+    if all(outcome(history).lost for history in every):
         return
-    metric = one_metric([history for histories in seen.values() for history in histories])
-    if metric.range[0] >= 0:  # of an R² there are none
-        plot.save(plot.lorenz(late, metric=metric), folder / "lorenz.png")
-    plot.save(plot.client_histogram(late, metric=metric), folder / "histogram.png")
+    if late := ends(seen, last):
+        metric = one_metric(every)
+        if metric.range[0] >= 0:  # of an R² there are none
+            plot.save(plot.lorenz(late, metric=metric), folder / "lorenz.png")
+        plot.save(plot.client_histogram(late, metric=metric), folder / "histogram.png")
     plot.save(plot.accuracy_and_fairness(seen), folder / "over_rounds.png")
 
 
@@ -218,7 +218,7 @@ def write_frontier(folder: Path, runs: Runs, clients: np.ndarray | None = None) 
     """Mean against variance of every point of a sweep after the last round, as in its table, as PNG."""
     seen = {rule: [of_clients(history, clients) for history in histories] for rule, histories in runs.items()}
     if len(seen) > 1 and (late := ends(seen, 1)):
-        metric = one_metric([history for histories in seen.values() for history in histories])
+        metric = one_metric([*itertools.chain(*seen.values())])
         plot.save(plot.frontier(late, metric=metric), folder / "frontier.png")
 
 

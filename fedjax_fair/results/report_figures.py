@@ -56,20 +56,20 @@ def _of_results(runs: dict[str, list[History]], metric: Metric, last: int | None
     name = "Accuracy" if metric == ACCURACY else metric.name
     values = "accuracies" if metric == ACCURACY else metric.name
     late = ends(runs, last or 1)
-    if not late:
-        return
-    count = next(iter(late.values())).shape[1]
+    count = max((accuracy.shape[1] for accuracy in late.values()), default=0)
     over = f"mean over the last {count} evaluations" if count > 1 else "at the last evaluation"
-    if metric.range[0] >= 0:
+    if late and metric.range[0] >= 0:
         curves = f"Lorenz curves of the clients' {values}, {over}"
         yield Drawing("lorenz", curves, partial(plot.lorenz, late, metric=metric))
-    sorted_by = f"{name} from the worst served client to the best, {over}"
-    yield Drawing("sorted", sorted_by, partial(plot.sorted_accuracy, late, metric=metric))
-    by = f"Clients by {name.lower()}, mean over the seeds; {over}"
-    yield Drawing("histogram", by, partial(plot.client_histogram, late, metric=metric))
-    both = f"Mean {name.lower()} and variance over the rounds"
-    yield Drawing("over_rounds", both, partial(plot.accuracy_and_fairness, runs))
-    if len(runs) > 1:
+    if late:
+        sorted_by = f"{name} from the worst served client to the best, {over}"
+        yield Drawing("sorted", sorted_by, partial(plot.sorted_accuracy, late, metric=metric))
+        by = f"Clients by {name.lower()}, mean over the seeds; {over}"
+        yield Drawing("histogram", by, partial(plot.client_histogram, late, metric=metric))
+    if not all(outcome(seed).lost for histories in runs.values() for seed in histories):
+        both = f"Mean {name.lower()} and variance over the rounds"
+        yield Drawing("over_rounds", both, partial(plot.accuracy_and_fairness, runs))
+    if late and len(runs) > 1:
         crosses = "crosses are 95 % confidence intervals, cut off at the frame"
         caption = f"Fairness against {name.lower()}, {over}; {crosses}"
         yield Drawing("frontier", caption, partial(plot.frontier, late, metric=metric))

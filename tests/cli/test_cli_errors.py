@@ -1,6 +1,10 @@
 """Every wrong call of the command line ends in one sentence and exit status 2."""
 
+import errno
+import fcntl
+import os
 import re
+import stat
 from importlib import metadata
 
 import pytest
@@ -282,6 +286,21 @@ def test_a_folder_that_another_call_writes_is_left_to_it(capsys, tmp_path):
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     main(["run", "--rounds", "1", "--seeds", "1", "--quiet", "--out", str(tmp_path), "--overwrite"])
     assert {path.name for path in tmp_path.glob(".*")} == set()
+
+
+def test_where_a_folder_cannot_be_locked_a_file_in_it_is(tmp_path, monkeypatch):
+    """As on NFS, for what is open for reading alone."""
+    real = fcntl.flock
+
+    def of_files_alone(mark, how):
+        if stat.S_ISDIR(os.fstat(mark).st_mode):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        real(mark, how)
+
+    monkeypatch.setattr(fcntl, "flock", of_files_alone)
+    for _ in range(2):
+        with held(tmp_path), pytest.raises(ValueError, match="is in use by another call"), held(tmp_path):
+            pass
 
 
 def test_a_checkpoint_that_another_call_writes_is_left_to_it(capsys, tmp_path):

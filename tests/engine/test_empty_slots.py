@@ -88,6 +88,16 @@ def test_the_history_has_nobody_in_an_empty_slot_and_counts_no_update_as_left_ou
     np.testing.assert_array_equal(honest.ids, [[1, -1, 2, -1, -1]] * 2)
 
 
+@pytest.mark.parametrize(
+    "ids", [np.array([3, 200, 3], np.uint8), np.array([3, 2**32 + 2, -1]), jnp.array([3, 2**32 - 1, 3], jnp.uint32)]
+)
+def test_ids_of_any_width_name_nobody_else(data, ids):
+    one = ff.Selector(lambda sizes, key: (), lambda s, key, c: (ids, s), lambda s, r: s, cohort=3)
+    _, history = ff.run(toy.simulation(data, ff.fedavg(), selector=one), 0, rounds=1)
+    np.testing.assert_array_equal(history.ids, [[3, -1, -1]])
+    assert history.ids.dtype == np.int32
+
+
 def test_a_client_that_nobody_selects_does_not_train(data):
     """It only stands in an empty slot."""
     alone, _ = toy.play(toy.simulation(data, selector=choosing(3), trainer=toy.DRAWS), rounds=2)

@@ -17,10 +17,9 @@ from toy import linear
 import fedjax_fair as ff
 from fedjax_fair.data.alike import alike
 from fedjax_fair.data.host_store import HostStore
-from fedjax_fair.engine import checks
+from fedjax_fair.engine import near
 from fedjax_fair.engine.checkpoint import CheckpointError
-from fedjax_fair.engine.checks import check_store
-from fedjax_fair.engine.near import largest_cohort
+from fedjax_fair.engine.near import check_store, largest_cohort
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +131,7 @@ def test_several_devices_are_refused(both):
 
 
 def test_a_cohort_must_fit_into_the_device(both, monkeypatch):
-    monkeypatch.setattr(checks, "room", lambda: 200)
+    monkeypatch.setattr(near, "room", lambda: 200)
     with pytest.raises(ValueError, match=r"the 2 largest clients' take 272 bytes, but the device has 200 bytes"):
         check_store(both[1], None, 2)
     check_store(both[1], None, 1)
