@@ -316,13 +316,14 @@ def test_a_process_that_ignores_ctrl_c_goes_on(tmp_path):
     same(done, play(None))
 
 
-def test_ctrl_c_finishes_the_chunk_and_keeps_it(tmp_path):
+def test_ctrl_c_finishes_the_chunk_and_keeps_it(tmp_path, capsys):
     def interrupt(state, history):
         if len(history.rounds) == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt, match="stopped after round 6, which is kept in"):
         play(tmp_path, on_chunk=interrupt)
+    assert "Stopping at the next checkpoint; Ctrl-C again stops at once." in capsys.readouterr().err
     assert newest(tmp_path) == 6
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     same(play(tmp_path), play(None))
