@@ -98,7 +98,8 @@ def check_count(name: str, value: Any, low: int = 1, high: int | None = None) ->
 def check_truth(name: str, value: Any) -> None:
     """Raise ValueError unless ``value`` is True or False."""
     if not isinstance(value, bool | np.bool_):
-        got = f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") and value.ndim else repr(value)
+        kind = getattr(value, "dtype", type(value).__name__)
+        got = f"{kind}{list(value.shape)}" if getattr(value, "ndim", 0) else repr(value)
         raise ValueError(f"{name} must be True or False, got {got}")
 
 

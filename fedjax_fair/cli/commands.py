@@ -6,6 +6,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,10 +117,7 @@ def set_up(
     from fedjax_fair.engine.processes import told_by_first
 
     plan = prepared(experiment, rules, command)
-
-    def claim() -> Path:
-        return claim_folders(experiment, rules, going_on, command, plan, during)
-
+    claim = partial(claim_folders, experiment, rules, going_on, command, plan, during)
     return plan, told_by_first(claim) if several.is_shared(experiment) else claim()
 
 

@@ -116,13 +116,12 @@ def claim_folders(
     if experiment.out is None:
         source = re.sub(r"[^\w.,=-]+", "-", source_of(experiment))
         folder = new_folder(Path("runs") / f"{source}-{time.strftime('%Y%m%d-%H%M%S')}")
+        during.enter_context(held(folder))
     else:
         check_free(experiment.out, experiment.overwrite)
         if keep is None or not (experiment.out.exists() and experiment.out.samefile(keep)):
             during.enter_context(held(experiment.out))  # before anything in it is touched
         folder = claim_folder(experiment.out, experiment.overwrite)
-    if experiment.out is None:
-        during.enter_context(held(folder))
     if not going_on:
         clear(folder)
     points = plan.points if command == "sweep" else ()

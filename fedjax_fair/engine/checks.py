@@ -153,6 +153,8 @@ def check_deploy(deploy: Any, init: Any, params: Params) -> None:
 
 def check_ids(result: Any, cohort: int) -> tuple[Array, Any]:
     """What a selector's ``select`` must return: ``(ids i32[S], state)``."""
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], np.ndarray):
+        result = (_in_32_bits(result[0], np), result[1])  # which JAX would cut
     result = _as_arrays(result)
     if not isinstance(result, tuple) or len(result) != 2 or jnp.shape(result[0]) != (cohort,):
         got = jnp.shape(result[0]) if isinstance(result, tuple) and result else type(result).__name__
@@ -160,19 +162,21 @@ def check_ids(result: Any, cohort: int) -> tuple[Array, Any]:
     ids, state = result
     if not jnp.issubdtype(ids.dtype, jnp.integer):
         raise ValueError(f"select must return whole numbers as ids, got {ids.dtype}")
-    if ids.dtype.itemsize > 4 or ids.dtype == jnp.uint32:  # what nobody has is not to become somebody's number
-        ids = jnp.where((ids >= 0) & (ids <= 2**31 - 1), ids, 2**31 - 1)
-    return ids.astype(jnp.int32), state
+    return _in_32_bits(ids, jnp).astype(jnp.int32), state
+
+
+def _in_32_bits(ids: Any, xp: Any) -> Any:
+    """Whole numbers of NumPy or JAX; what 32 bits do not hold becomes a number that nobody has, not somebody's."""
+    if not xp.issubdtype(ids.dtype, xp.integer) or (ids.dtype.itemsize <= 4 and ids.dtype != xp.uint32):
+        return ids
+    return xp.where((ids >= 0) & (ids <= 2**31 - 1), ids, 2**31 - 1)
 
 
 def _as_arrays(result: Any) -> Any:
     """``(values, state)`` with a list of values, or NumPy's, as JAX has them."""
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], list | np.ndarray):
         return result
-    values, state = result
-    if isinstance(values, np.ndarray) and values.dtype.kind in "iu":  # JAX would cut 64 bits to 32
-        values = np.where((values >= 0) & (values < 2**31), values, -1).astype(np.int32)
-    return jnp.asarray(values), state
+    return jnp.asarray(result[0]), result[1]
 
 
 def check_select(selector: Selector, n_clients: int, rule: Aggregator) -> None:

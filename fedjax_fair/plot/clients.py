@@ -24,7 +24,8 @@ def lorenz(
 
     Of ``{name: history}``, or a list of them, one per seed, this and the plots below take the ``last`` evaluations:
     with ``last=found.last`` those of a comparison's table. They name the runs that failed, and go by the histories'
-    metric; arrays are accuracies, unless ``metric`` says otherwise. With T evaluations a seed counts by their mean.
+    metric; arrays are accuracies, unless ``metric`` says otherwise, and are taken whole. With T evaluations a seed
+    counts by their mean.
 
     Over several seeds: the mean curve, and the mean and standard deviation of the Gini coefficient. Where all
     curves keep close to equality an inset magnifies how far below it they are.

@@ -215,6 +215,12 @@ def test_a_wrong_part_is_one_sentence(data, part, wrong, sentence):
         ff.simulation(**arguments)
 
 
+def test_coefficients_may_be_whole_numbers_of_numpy_also_below_0(data):
+    rule = ff.Aggregator(lambda sizes, key: (), lambda state, report, key: (np.array([3, -2, 0, 0, 0]), state))
+    sim = ff.simulation(linear, data, aggregator=rule, trainer=FULL)
+    np.testing.assert_array_equal(ff.run(sim, 0, rounds=1)[1].coef, [[3, -2, 0, 0, 0]])
+
+
 def test_coefficients_of_the_whole_federation_are_told_how_to_become_the_cohorts(data):
     for_all = ff.Aggregator(lambda sizes, key: jnp.ones(sizes.shape), lambda state, report, key: (state, state))
     arguments = {"model": linear, "data": data, "trainer": FULL, "selector": ff.uniform(2)}

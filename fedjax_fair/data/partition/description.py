@@ -31,7 +31,8 @@ def describe(data: Any, labels: Any = None) -> np.ndarray:
       i64[N, C]: examples of label c that client k owns; C is the largest label plus 1, and 1 where there are no
       classes. Of labels that are words class c is the c-th of them in sorted order.
 
-    Raises: ValueError for labels below 0, or so large that the counts would not fit in memory.
+    Raises:
+      ValueError: labels below 0, or so large that the counts would not fit in memory.
     """
     federation: Any = data if hasattr(data, "train") else None
     if federation is not None:
