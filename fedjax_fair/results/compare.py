@@ -176,7 +176,8 @@ def _ready(laid: Plan) -> None:
     from scipy import special  # noqa: F401
 
     metric, judged = laid.metric, laid.datas[0].n_clients if laid.clients is None else int(laid.clients.sum())
-    some = np.full((laid.asked.replicates, laid.asked.last, judged), np.clip(0, *metric.range), np.float32)
+    evaluations = min(laid.asked.last, -(-laid.course.rounds // laid.course.gap))
+    some = np.full((laid.asked.replicates, evaluations, judged), np.clip(0, *metric.range), np.float32)
     metrics.summary(some, metric=metric, where=some == some)
     last = some[:, 0]
     metrics.summary(last, loss=last, metric=metric, where=last == last)
