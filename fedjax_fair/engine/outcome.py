@@ -84,6 +84,38 @@ def identical(runs: Mapping[str, list[History]], split: str | None = None) -> li
     return [rules for rules in found.values() if len(rules) > 1]
 
 
+ROUNDING = 1e-5
+"""Of the largest client's loss: what float32 and another order of sums make of it over thousands of rounds."""
+
+
+def nearly_identical(runs: Mapping[str, list[History]], split: str | None = None) -> list[list[str]]:
+    """Groups of rules whose runs gave every client the same loss at every evaluation, but for :data:`ROUNDING`.
+
+    Two programs round in two ways: runs side by side go through products as wide as all of them.
+    """
+    name = split or next(iter(next(iter(runs.values()))[0].scores))
+    losses = {rule: [(h.rounds, np.asarray(h.scores[name].loss)) for h in of] for rule, of in runs.items()}
+    found: list[list[str]] = []
+    for rule, mine in losses.items():
+        group = next((group for group in found if _are_near(mine, losses[group[0]])), None)
+        found.append([rule]) if group is None else group.append(rule)
+    return [rules for rules in found if len(rules) > 1]
+
+
+def _are_near(some: list[Any], others: list[Any]) -> bool:
+    """Whether runs, each its rounds [T] and its losses [T, N], are of the same rounds and losses."""
+    if len(some) != len(others):
+        return False
+    for (rounds, mine), (their_rounds, theirs) in zip(some, others):
+        if not (np.array_equal(rounds, their_rounds) and mine.shape == theirs.shape):
+            return False
+        most = np.nanmax(np.abs(mine), axis=-1, keepdims=True, initial=0, where=np.isfinite(mine))
+        same = (np.abs(mine - theirs) <= ROUNDING * most) | (np.isnan(mine) & np.isnan(theirs))
+        if not (same.all() and np.isfinite(mine).any()):  # of failures all are alike
+            return False
+    return True
+
+
 def one_metric(histories: list[History]) -> Any:
     """The metric of all of these.
 

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from fedjax_fair.checks import check_count
 from fedjax_fair.engine.devices import on_shares, part
 from fedjax_fair.engine.digests import digest_of
 from fedjax_fair.engine.grid import Point, label
-from fedjax_fair.engine.keys import picked
+from fedjax_fair.engine.keys import are_one, picked
 from fedjax_fair.engine.run import play
+from fedjax_fair.engine.side_by_side import width_of
 from fedjax_fair.engine.signals import scored
 from fedjax_fair.models import Model
 from fedjax_fair.models.stock import is_stock
@@ -54,7 +54,16 @@ class Program(NamedTuple):
         """Trace the first states, and ``evaluations`` times ``every`` rounds: what is left is to compile them."""
         given = self._start_arguments()
         states = self._starting().chosen(*given, **self.call).eval_shape(*given, **self.call)
-        go_on.trace(states, self.numbers, self.sim.data, evaluations=evaluations, every=every, **self.call)
+        call = self.call | {"evaluations": evaluations, "every": every, "alike": self._drawn_once(self.keys)}
+        go_on.trace(states, self.numbers, self.sim.data, **call)
+
+    def are_alike(self, states: Any) -> bool:
+        """Whether its runs are in one round, at one key, so that what they draw can be drawn once."""
+        return self._drawn_once(states.key) and len(np.unique(states.round)) == 1
+
+    def _drawn_once(self, keys: Any) -> bool:
+        """One after another they draw apart; and other processes' keys cannot be looked at."""
+        return self.call["width"] != 1 and self.call["mesh"] is None and are_one(keys)
 
     def _starting(self) -> Compiled:
         """The first states' program, compiled as a run alone compiles its model's draw."""
@@ -83,7 +92,7 @@ def program_of(
     ``sim`` is what it makes of the first point, where that is there.
     """
     owners, sim = [i for i, _ in members for _ in keys], sim or build(**members[0][1])
-    width = _width(side_by_side, sim, part(len(owners), mesh))
+    width = width_of(side_by_side, sim, part(len(owners), mesh))
     values = {name: [point[name] for _, point in members] for name in swept}
     slots = np.arange(len(owners) if mesh is None else part(len(owners), mesh) * mesh.size)
     runs = np.minimum(slots, len(owners) - 1)
@@ -174,7 +183,7 @@ def _are_tiny_and_several(states: Any, *_: Any, width: int | None, mesh: Mesh | 
 @partial(
     compiled,
     choices=[(TINY_QUICK, _are_tiny_and_several), (TINY, _are_tiny), (SMALL, _are_small)],
-    static_argnames=(*STATIC, "evaluations", "every"),
+    static_argnames=(*STATIC, "evaluations", "every", "alike"),
     donate_argnames="states",
 )
 def go_on(
@@ -189,15 +198,23 @@ def go_on(
     made: str,
     evaluations: int,
     every: int,
+    alike: bool,
 ) -> Any:
-    """Some rounds of every run: the states after them, which take the place of those given, and the records."""
+    """Some rounds of every run: the states after them, which take the place of those given, and the records.
 
-    def one(data: Any, state: Any, mine: Point) -> Any:
+    Runs that are ``alike``, in one round and at one key, share what they draw from it: cohorts, batches, and their
+    rows of the data, which go through all models in one product.
+    """
+    common = {"round": states.round[0], "key": states.key[0]} if alike else {}
+
+    def one(shared: Any, state: Any, mine: Point) -> Any:
+        data, common = shared
+        state = state._replace(**common)
         sim = build(**dict(static), **mine)
         of_sim = partial(play, step=sim.step, evaluate=sim.evaluate, deploy=sim.deploy)
         return of_sim(state, data, evaluations=evaluations, every=every)
 
-    states, record = _each(one, width, mesh, data, states, numbers)
+    states, record = _each(one, width, mesh, (data, common), states, numbers)
     if mesh is not None:  # every process hears of all runs
         record = jax.lax.with_sharding_constraint(record, NamedSharding(mesh, PartitionSpec()))
     return states, record
@@ -214,35 +231,3 @@ def _each(one: Callable, width: int | None, mesh: Mesh | None, shared: Any, *sta
     if mesh is None:
         return some(shared, stacked)
     return on_shares(some, mesh, shared, stacked)  # the mesh's one axis carries runs here
-
-
-def _width(side_by_side: int | str | None, sim: Simulation, runs: int) -> int | None:
-    if side_by_side == "auto":
-        return 1 if jax.default_backend() == "cpu" and _is_large(sim) else None
-    width = runs if side_by_side is None else check_count("side_by_side", side_by_side)
-    return None if width >= runs else width
-
-
-def given_width(side_by_side: Any, most: int) -> int | None:
-    """How many of ``most`` go side by side, as asked: None is all of them; None where "auto" has to choose.
-
-    Raises:
-      ValueError: another word, or no whole number from 1.
-    """
-    if side_by_side is None:
-        return most
-    if side_by_side == "auto":
-        return None
-    if isinstance(side_by_side, str):
-        raise ValueError(f'side_by_side must be "auto", None or a whole number, got {side_by_side!r}')
-    return min(check_count("side_by_side", side_by_side), most)
-
-
-def _is_large(sim: Simulation) -> bool:
-    """Whether one run alone keeps a CPU busy."""
-    params = jax.eval_shape(sim.init, jax.random.key(0)).params
-    return sum(leaf.size for leaf in jax.tree.leaves(params)) > LARGE
-
-
-LARGE = 20_000
-"""Parameters from which vmapped runs were slower than one by one on a CPU: an MLP 784-200-10 has 159,010."""

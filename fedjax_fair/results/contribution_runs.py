@@ -13,8 +13,8 @@ from fedjax_fair import metrics
 from fedjax_fair.engine.checkpoint import describe, place_of
 from fedjax_fair.engine.coalition_store import Kept
 from fedjax_fair.engine.coalitions import Course, Value, rounds_of, trainings
-from fedjax_fair.engine.programs import LARGE, given_width
 from fedjax_fair.engine.progress import asked_to_stop, bar
+from fedjax_fair.engine.side_by_side import LARGE, given_width
 from fedjax_fair.metrics.kind import Metric
 from fedjax_fair.numerics.model_size import bytes_of
 from fedjax_fair.numerics.shapley import Game, Shares, by_permutations, exact, leave_one_out, names_of, remembering

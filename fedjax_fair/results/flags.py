@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedjax_fair.engine.outcome import identical, means, unused
+from fedjax_fair.engine.outcome import identical, means, nearly_identical, unused
 from fedjax_fair.results.flags_of_clients import few_examples, without_examples, without_value
 
 if TYPE_CHECKING:
@@ -21,7 +21,10 @@ STEP = 0.01
 
 def flags(of: "Comparison") -> list[str]:
     """Warnings about rows, a sentence each."""
-    alike = [f"identical, bit for bit: {', '.join(rules)}" for rules in identical(of.runs, of.split)]
+    exact = identical(of.runs, of.split)
+    near = [rules for rules in nearly_identical(of.runs, of.split) if rules not in exact]
+    alike = [f"identical, bit for bit: {', '.join(rules)}" for rules in exact]
+    alike += [f"identical but for rounding: {', '.join(rules)}" for rules in near]
     found = [
         *alike,
         *judged_alike(of),

@@ -14,7 +14,7 @@ from fedjax_fair.data.alike import Alike
 from fedjax_fair.engine.episodes import Lesson, explored_of
 from fedjax_fair.engine.keys import as_key
 from fedjax_fair.engine.made_alike import made_alike
-from fedjax_fair.engine.programs import LARGE, given_width
+from fedjax_fair.engine.side_by_side import LARGE, given_width
 from fedjax_fair.results.compare_arguments import check_build
 from fedjax_fair.types import Simulation
 

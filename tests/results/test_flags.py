@@ -51,7 +51,25 @@ def test_nothing_is_said_where_there_is_nothing_to_say():
     assert flags(comparison({"a": plain(), "b": plain()})) == []
 
 
+def scaled(histories, factor):
+    """Of every loss as much."""
+    of = [h.scores["test"] for h in histories]
+    return [h._replace(scores={"test": s._replace(loss=s.loss * factor)}) for h, s in zip(histories, of)]
+
+
 same = plain()
+
+
+@pytest.mark.parametrize(
+    "others", [scaled(same, 1 + 2e-5), same[:1], [h._replace(rounds=h.rounds + 1) for h in same]]
+)
+def test_no_more_than_rounding_is_taken_for_it(others):
+    """Nor are other rounds, or fewer replicates, or models that are not finite."""
+    assert not any("identical" in flag for flag in flags(comparison({"a": same, "b": others})))
+    lost = scaled(same, np.nan)
+    assert not any("rounding" in flag for flag in flags(comparison({"a": lost, "b": lost})))
+
+
 TUNED = {
     "settings": {"a": {"q": 1.0}},
     "grids": {"a": {"q": [0.1, 0.5, 1.0]}},
@@ -64,6 +82,12 @@ CASES = {
         "the mean of the last 3 evaluations begins at round 1 of 3; a smaller last takes",
     ),
     "identical": ({"a": same, "b": same}, {}, "identical, bit for bit: a, b"),
+    "rounded otherwise": ({"a": same, "b": scaled(same, 1 + 8e-6)}, {}, "^identical but for rounding: a, b$"),
+    "rounded otherwise than two": (
+        {"a": same, "b": same, "c": scaled(same, 1 - 8e-6)},
+        {},
+        "^identical but for rounding: a, b, c$",
+    ),
     "climbing": (
         {"a": plain(), "b": [history((0.1, 0.2, 0.3))] * 2},
         {},
