@@ -69,7 +69,7 @@ def group(
     """The runs by program. ``build`` is ``(rule, data, **settings) -> simulation``; ``made`` holds what it makes of
     rules without settings.
 
-    Runs that go ``side_by_side`` differ from those of a rule alone by rounding anyhow. So of a tiny model, few
+    Runs that go ``side_by_side`` differ from those of a rule alone by rounding anyhow. So of a small model, few
     clients and several runs at most, rules share a program also where one reads more than the other, if that costs
     less than training. Every rule still hears what it reads alone.
 

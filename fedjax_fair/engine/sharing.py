@@ -1,7 +1,8 @@
 """Whether two rules may share a program: those that train alike and read the same signals.
 
-Of tiny models and few clients those, too, of which one reads what the updates show, such as their Gram matrix, or
-the received losses where training takes longer: that costs less than a program of its own.
+Of small models, whose runs go side by side, and few clients those, too, of which one reads what the updates show,
+such as their Gram matrix, or the received losses where training takes longer: that costs less than a program of
+its own.
 """
 
 from collections.abc import Sequence
@@ -13,8 +14,8 @@ from jax import Array
 
 from fedjax_fair.engine.failures import drop_failures
 from fedjax_fair.engine.made_alike import made_alike
+from fedjax_fair.engine.side_by_side import is_large
 from fedjax_fair.local.sgd import LocalSGD
-from fedjax_fair.numerics.model_size import is_tiny
 from fedjax_fair.reads import FREE, selects_by_rule
 from fedjax_fair.types import Aggregator, Key, Method, Report, Simulation, State, as_method, marked
 
@@ -24,7 +25,7 @@ SLIGHT = frozenset(["gram", "updates", "steps"])
 """Signals that training leaves behind, whoever reads them: no other pass over the clients' examples."""
 
 FEW = 32
-"""Clients of a cohort whose updates of a tiny model are kept and compared in less time than they train."""
+"""Clients of a cohort whose updates of a small model are kept and compared in less time than they train."""
 
 
 class Made(NamedTuple):
@@ -95,7 +96,7 @@ def _slight(sim: Simulation) -> frozenset[str]:
     arguments = sim.arguments or {}
     selector = arguments.get("selector")
     cohort = sim.data.n_clients if selector is None else selector.cohort
-    if cohort > FEW or not is_tiny(jax.eval_shape(sim.init, jax.random.key(0)).params):
+    if cohort > FEW or is_large(jax.eval_shape(sim.init, jax.random.key(0)).params):
         return frozenset()
     return SLIGHT | {"loss"} if _sees_all(arguments.get("trainer"), sim.data.sizes.mean()) else SLIGHT
 

@@ -5,13 +5,14 @@ from typing import Any
 import jax
 
 from fedjax_fair.checks import check_count
-from fedjax_fair.types import Simulation
+from fedjax_fair.types import Params, Simulation
 
 
 def width_of(side_by_side: int | str | None, sim: Simulation, runs: int) -> int | None:
     """How many of ``runs`` go side by side on a device, as asked or as suits the model; None is all of them."""
     if side_by_side == "auto":
-        return 1 if jax.default_backend() == "cpu" and _is_large(sim) else None
+        params = jax.eval_shape(sim.init, jax.random.key(0)).params
+        return 1 if jax.default_backend() == "cpu" and is_large(params) else None
     width = runs if side_by_side is None else check_count("side_by_side", side_by_side)
     return None if width >= runs else width
 
@@ -31,13 +32,13 @@ def given_width(side_by_side: Any, most: int) -> int | None:
     return min(check_count("side_by_side", side_by_side), most)
 
 
-def _is_large(sim: Simulation) -> bool:
+def is_large(params: Params) -> bool:
     """Whether one run alone keeps a CPU busy: by its parameters, or by convolutions or attention.
 
     Their kernels have three axes or more in flax. A network of two small ``nn.Conv`` took 1.1 to 1.4 times as long
     side by side.
     """
-    leaves = jax.tree.leaves(jax.eval_shape(sim.init, jax.random.key(0)).params)
+    leaves = jax.tree.leaves(params)
     return sum(leaf.size for leaf in leaves) > LARGE or any(leaf.ndim >= 3 for leaf in leaves)
 
 

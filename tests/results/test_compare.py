@@ -16,6 +16,7 @@ import fedjax_fair as ff
 from fedjax_fair import registry
 from fedjax_fair.engine import program_run
 from fedjax_fair.engine.joining import group, runs_of
+from fedjax_fair.engine.side_by_side import LARGE
 from fedjax_fair.metrics.significance import holm, paired
 from fedjax_fair.results.compare import _choose
 from fedjax_fair.results.comparison import measured
@@ -184,12 +185,13 @@ def programs(rules, build, data, side_by_side):
     [
         (3, 3, True, [["fedavg", "fedmgda_plus", "afl", "qfedavg"]]),
         (3, 3, False, [["fedavg"], ["fedmgda_plus"], ["afl"], ["qfedavg"]]),
-        (2**11, 3, True, [["fedavg"], ["fedmgda_plus"], ["afl"], ["qfedavg"]]),
+        (2**11, 3, True, [["fedavg", "fedmgda_plus", "afl", "qfedavg"]]),
+        (LARGE + 1, 3, True, [["fedavg"], ["fedmgda_plus"], ["afl"], ["qfedavg"]]),
         (3, 33, True, [["fedavg"], ["fedmgda_plus"], ["afl"], ["qfedavg"]]),
     ],
-    ids=["tiny", "one after another", "larger model", "many clients"],
+    ids=["tiny", "one after another", "small", "larger model", "many clients"],
 )
-def test_rules_that_read_more_or_less_share_a_program_where_clients_are_few_and_the_model_tiny(
+def test_rules_that_read_more_or_less_share_a_program_where_clients_are_few_and_the_model_small(
     dim, cohort, side_by_side, expected
 ):
     def some(rule, data):
