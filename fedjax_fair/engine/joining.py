@@ -9,7 +9,7 @@ from fedjax_fair.engine.grid import Point, label
 from fedjax_fair.engine.made_alike import made_alike
 from fedjax_fair.engine.sharing import Made, Rule, rule_of, same_but_rule, share, telling
 from fedjax_fair.reads import explained
-from fedjax_fair.types import Aggregator, Simulation, as_method
+from fedjax_fair.types import Aggregator, Report, Simulation, as_method
 
 
 class Variant(NamedTuple):
@@ -69,7 +69,7 @@ def group(
     """The runs by program. ``build`` is ``(rule, data, **settings) -> simulation``; ``made`` holds what it makes of
     rules without settings.
 
-    Runs that go ``side_by_side`` differ from those of a rule alone by rounding anyhow. So of a small model, few
+    Runs that go ``side_by_side`` differ from those of a rule alone by rounding anyhow. So of a tiny model, few
     clients and several runs at most, rules share a program also where one reads more than the other, if that costs
     less than training. Every rule still hears what it reads alone.
 
@@ -168,7 +168,8 @@ def _group(
 def _joined(rules: list[Aggregator], readings: list[tuple[str, ...]], which: Any) -> Aggregator:
     """One of the rules, which reads what it reads alone."""
     rule = one_of([telling(rule, read) for rule, read in zip(rules, readings)], which)
-    vars(rule.weigh)["watches"] = ()  # each looks at what it is told itself
+    known = tuple(name for name in Report._fields if any(name in read for read in readings))
+    vars(rule.weigh).update(watches=(), known_reads=known)  # each looks at what it is told itself
     return rule
 
 

@@ -31,12 +31,6 @@ def stacked(keys: Sequence[Key]) -> Any:
     return jax.random.wrap_key_data(jax.device_put(bits), impl=jax.random.key_impl(keys[0]))
 
 
-def are_one(keys: Any) -> bool:
-    """Whether keys, [R], are all the same."""
-    bits = np.asarray(jax.random.key_data(keys))
-    return bool((bits == bits[:1]).all())
-
-
 def picked(keys: Any, places: np.ndarray) -> Any:
     """``keys[places]``."""
     bits = np.asarray(jax.random.key_data(keys))[places]

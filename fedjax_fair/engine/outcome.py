@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedjax_fair.data.names import Names
@@ -84,19 +85,23 @@ def identical(runs: Mapping[str, list[History]], split: str | None = None) -> li
     return [rules for rules in found.values() if len(rules) > 1]
 
 
-ROUNDING = 1e-5
-"""Of the largest client's loss: what float32 and another order of sums make of it over thousands of rounds."""
+ROUNDINGS = 100
+"""Of a number's type, by which programs of the same computation may differ."""
 
 
 def nearly_identical(runs: Mapping[str, list[History]], split: str | None = None) -> list[list[str]]:
-    """Groups of rules whose runs gave every client the same loss at every evaluation, but for :data:`ROUNDING`.
+    """Groups of rules whose runs gave every client the same loss at every evaluation, but for rounding.
 
-    Two programs round in two ways: runs side by side go through products as wide as all of them.
+    A rule in a program with others rounds otherwise than alone. The same is what differs by less than
+    :data:`ROUNDINGS` of a client's loss, or of the median client's where that is more. Long or unstable training
+    makes more of rounding than that, and such rules are then not found.
     """
     name = split or next(iter(next(iter(runs.values()))[0].scores))
     losses = {rule: [(h.rounds, np.asarray(h.scores[name].loss)) for h in of] for rule, of in runs.items()}
     found: list[list[str]] = []
     for rule, mine in losses.items():
+        if not any(np.isfinite(values).any() for _, values in mine):  # of failures all are alike
+            continue
         group = next((group for group in found if _are_near(mine, losses[group[0]])), None)
         found.append([rule]) if group is None else group.append(rule)
     return [rules for rules in found if len(rules) > 1]
@@ -107,11 +112,14 @@ def _are_near(some: list[Any], others: list[Any]) -> bool:
     if len(some) != len(others):
         return False
     for (rounds, mine), (their_rounds, theirs) in zip(some, others):
-        if not (np.array_equal(rounds, their_rounds) and mine.shape == theirs.shape):
+        if not np.array_equal(rounds, their_rounds) or (mine.shape, mine.dtype) != (theirs.shape, theirs.dtype):
             return False
-        most = np.nanmax(np.abs(mine), axis=-1, keepdims=True, initial=0, where=np.isfinite(mine))
-        same = (np.abs(mine - theirs) <= ROUNDING * most) | (np.isnan(mine) & np.isnan(theirs))
-        if not (same.all() and np.isfinite(mine).any()):  # of failures all are alike
+        larger = np.maximum(np.abs(mine), np.abs(theirs))
+        usual = np.median(np.nan_to_num(larger), axis=-1, keepdims=True)
+        most = ROUNDINGS * float(jnp.finfo(mine.dtype).eps) * np.maximum(larger, usual)
+        with np.errstate(invalid="ignore", over="ignore"):  # of infinite losses, and of the largest there are
+            same = (mine == theirs) | (np.abs(mine - theirs) <= most) | (np.isnan(mine) & np.isnan(theirs))
+        if not same.all():
             return False
     return True
 

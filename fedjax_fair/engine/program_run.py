@@ -48,8 +48,7 @@ def train(
         return [*map(after, past, now)] if past and pieces else now
 
     for evaluations, length in cuts(began, first and not past):
-        call = program.call | {"evaluations": evaluations, "every": length, "alike": program.are_alike(states)}
-        states, record = go_on(states, numbers, data, **call)
+        states, record = go_on(states, numbers, data, evaluations=evaluations, every=length, **program.call)
         pieces.append((np.full(evaluations, length), jax.device_get(record)))
         played += evaluations * length
         if seen is not None:

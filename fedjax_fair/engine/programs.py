@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fedjax_fair.engine.devices import on_shares, part
 from fedjax_fair.engine.digests import digest_of
 from fedjax_fair.engine.grid import Point, label
-from fedjax_fair.engine.keys import are_one, picked
+from fedjax_fair.engine.keys import picked
 from fedjax_fair.engine.run import play
 from fedjax_fair.engine.side_by_side import width_of
 from fedjax_fair.engine.signals import scored
@@ -54,16 +54,7 @@ class Program(NamedTuple):
         """Trace the first states, and ``evaluations`` times ``every`` rounds: what is left is to compile them."""
         given = self._start_arguments()
         states = self._starting().chosen(*given, **self.call).eval_shape(*given, **self.call)
-        call = self.call | {"evaluations": evaluations, "every": every, "alike": self._drawn_once(self.keys)}
-        go_on.trace(states, self.numbers, self.sim.data, **call)
-
-    def are_alike(self, states: Any) -> bool:
-        """Whether its runs are in one round, at one key, so that what they draw can be drawn once."""
-        return self._drawn_once(states.key) and len(np.unique(states.round)) == 1
-
-    def _drawn_once(self, keys: Any) -> bool:
-        """One after another they draw apart; and other processes' keys cannot be looked at."""
-        return self.call["width"] != 1 and self.call["mesh"] is None and are_one(keys)
+        go_on.trace(states, self.numbers, self.sim.data, evaluations=evaluations, every=every, **self.call)
 
     def _starting(self) -> Compiled:
         """The first states' program, compiled as a run alone compiles its model's draw."""
@@ -183,7 +174,7 @@ def _are_tiny_and_several(states: Any, *_: Any, width: int | None, mesh: Mesh | 
 @partial(
     compiled,
     choices=[(TINY_QUICK, _are_tiny_and_several), (TINY, _are_tiny), (SMALL, _are_small)],
-    static_argnames=(*STATIC, "evaluations", "every", "alike"),
+    static_argnames=(*STATIC, "evaluations", "every"),
     donate_argnames="states",
 )
 def go_on(
@@ -198,23 +189,15 @@ def go_on(
     made: str,
     evaluations: int,
     every: int,
-    alike: bool,
 ) -> Any:
-    """Some rounds of every run: the states after them, which take the place of those given, and the records.
+    """Some rounds of every run: the states after them, which take the place of those given, and the records."""
 
-    Runs that are ``alike``, in one round and at one key, share what they draw from it: cohorts, batches, and their
-    rows of the data, which go through all models in one product.
-    """
-    common = {"round": states.round[0], "key": states.key[0]} if alike else {}
-
-    def one(shared: Any, state: Any, mine: Point) -> Any:
-        data, common = shared
-        state = state._replace(**common)
+    def one(data: Any, state: Any, mine: Point) -> Any:
         sim = build(**dict(static), **mine)
         of_sim = partial(play, step=sim.step, evaluate=sim.evaluate, deploy=sim.deploy)
         return of_sim(state, data, evaluations=evaluations, every=every)
 
-    states, record = _each(one, width, mesh, (data, common), states, numbers)
+    states, record = _each(one, width, mesh, data, states, numbers)
     if mesh is not None:  # every process hears of all runs
         record = jax.lax.with_sharding_constraint(record, NamedSharding(mesh, PartitionSpec()))
     return states, record

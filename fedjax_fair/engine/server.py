@@ -36,11 +36,13 @@ def signals_read(
     method: Method, server: Any, selector: Selector, data: FederatedData, shapes: Params, metric: Metric
 ) -> tuple[str, ...]:
     """What the rule, the server's optimiser and the selector read of the report; ValueError where data lack it, or
-    the rule does not answer as it should."""
-    listening = method._replace(
-        transform=server, aggregator=checking(method.aggregator, selector.cohort, data.n_clients)
-    )
-    read = reads(listening, observing(selector), n_clients=data.n_clients, cohort=selector.cohort, params=shapes)
+    the rule does not answer as it should. Rules that are joined have been asked, each in its own simulation."""
+    read = getattr(method.aggregator.weigh, "known_reads", None)
+    if read is None:
+        asked = checking(method.aggregator, selector.cohort, data.n_clients)
+        listening = method._replace(transform=server, aggregator=asked)
+        sizes = {"n_clients": data.n_clients, "cohort": selector.cohort, "params": shapes}
+        read = reads(listening, observing(selector), **sizes)
     if "accuracy" in read and not data.validation.rows.shape[0]:
         raise ValueError("accuracy is read, but the data has no validation split: give split a second share")
     if "accuracy" in read:

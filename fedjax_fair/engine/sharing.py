@@ -1,8 +1,7 @@
 """Whether two rules may share a program: those that train alike and read the same signals.
 
-Of small models, whose runs go side by side, and few clients those, too, of which one reads what the updates show,
-such as their Gram matrix, or the received losses where training takes longer: that costs less than a program of
-its own.
+Of tiny models and few clients those, too, of which one reads what the updates show, such as their Gram matrix, or
+the received losses where training takes longer: that costs less than a program of its own.
 """
 
 from collections.abc import Sequence
@@ -14,9 +13,9 @@ from jax import Array
 
 from fedjax_fair.engine.failures import drop_failures
 from fedjax_fair.engine.made_alike import made_alike
-from fedjax_fair.engine.side_by_side import is_large
 from fedjax_fair.local.sgd import LocalSGD
-from fedjax_fair.reads import FREE, selects_by_rule
+from fedjax_fair.numerics.model_size import is_tiny
+from fedjax_fair.reads import FREE, explained, selects_by_rule
 from fedjax_fair.types import Aggregator, Key, Method, Report, Simulation, State, as_method, marked
 
 Rule = Aggregator | Method
@@ -25,7 +24,7 @@ SLIGHT = frozenset(["gram", "updates", "steps"])
 """Signals that training leaves behind, whoever reads them: no other pass over the clients' examples."""
 
 FEW = 32
-"""Clients of a cohort whose updates of a small model are kept and compared in less time than they train."""
+"""Clients of a cohort whose updates of a tiny model are kept and compared in less time than they train."""
 
 
 class Made(NamedTuple):
@@ -48,10 +47,17 @@ def share(one: Made, other: Made, nearly: bool) -> bool:
         return False
     if not (_handed_on(one) and _handed_on(other) and made_alike(_beside(one), _beside(other))):
         return False
-    for method in (_method(one.sim), _method(other.sim)):
-        if method != Method(method.aggregator):  # with an objective, a trainer or a transform of its own
-            return False
-    return same_but_rule(one.sim, other.sim) and not any(_selects_by_rule(made.sim) for made in (one, other))
+    if not score_alike(one.sim, other.sim):
+        return False
+    return not any(_selects_by_rule(made.sim) for made in (one, other))
+
+
+def score_alike(one: Simulation, other: Simulation) -> bool:
+    """Whether two simulations differ in their aggregation alone, so that they train and judge by one program."""
+    for sim in (one, other):
+        if sim.arguments is None or _method(sim) != Method(_method(sim).aggregator):
+            return False  # with an objective, a trainer or a transform of its own
+    return same_but_rule(one, other)
 
 
 def same_but_rule(one: Simulation, other: Simulation) -> bool:
@@ -70,7 +76,8 @@ def telling(rule: Aggregator, read: Sequence[str]) -> Aggregator:
         unread = [name for name in Report._fields if name not in (*FREE, *read)]
         silent = {name: jax.tree.map(jnp.zeros_like, getattr(report, name)) for name in unread}
         heard = drop_failures(report._replace(**silent), read, report.active)
-        coef, after = rule.weigh(state, heard, key)
+        with explained():
+            coef, after = rule.weigh(state, heard, key)
         return jnp.where(report.active & ~heard.active, jnp.nan, coef), after
 
     positive, cancels = (getattr(rule.weigh, mark, False) for mark in ("positive_losses", "cancels"))
@@ -96,7 +103,7 @@ def _slight(sim: Simulation) -> frozenset[str]:
     arguments = sim.arguments or {}
     selector = arguments.get("selector")
     cohort = sim.data.n_clients if selector is None else selector.cohort
-    if cohort > FEW or is_large(jax.eval_shape(sim.init, jax.random.key(0)).params):
+    if cohort > FEW or not is_tiny(jax.eval_shape(sim.init, jax.random.key(0)).params):
         return frozenset()
     return SLIGHT | {"loss"} if _sees_all(arguments.get("trainer"), sim.data.sizes.mean()) else SLIGHT
 

@@ -87,7 +87,8 @@ def sweep(
       eval_every: rounds between evaluations.
       eval_first: as in ``run``.
       side_by_side: how many runs are vmapped at a time on a device: None for all, 1 for one after another. "auto":
-        one after another on a CPU with a model of more than 20,000 parameters, else all.
+        one after another on a CPU with a model of more than 20,000 parameters, or with convolutions or
+        attention; else all.
       devices: how many of JAX's devices the runs of a program are shared out over, or a mesh of one axis. Each
         has runs of its own, and they meet between chunks; ``build`` must leave the clients on one device. Where
         the devices do not divide the runs, some repeat the last one.

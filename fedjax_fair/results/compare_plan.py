@@ -129,10 +129,11 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
     datas, of = drawn[: asked.replicates], parts[0]
     judge = "validation" + "".join(split.partition("@")[1:])  # of personal models where these are quoted
     splits = {split, judge} if is_tuned(grids) else {split}
-    made = {}
+    made: dict[str, Simulation] = {}
     for rule, given in rules.items():
         with named(rule):
-            made[rule] = check_build(rule, maker_of(build, given)(of.largest), of.largest, grids[rule], splits)
+            make, known = maker_of(build, given)(of.largest), [*made.values()]
+            made[rule] = check_build(rule, make, of.largest, grids[rule], splits, known)
     metric = next(iter(made.values())).metric or ACCURACY
     if asked.choose == "gini" and is_tuned(grids) and metric.range[0] < 0:
         raise ValueError(f'choose="gini" needs a metric of values from 0, got {metric.name}, which may be below')

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import os
-import re
 import signal
 import sys
 
@@ -18,8 +17,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 import fedjax_fair as ff
 from fedjax_fair.engine import program_run
 from fedjax_fair.engine.grid import label, values_of
-from fedjax_fair.engine.keys import as_key, stacked
-from fedjax_fair.engine.programs import go_on, program_of
 from fedjax_fair.engine.side_by_side import LARGE, width_of
 from fedjax_fair.results.table import table
 
@@ -78,47 +75,6 @@ def test_swept_numbers_are_as_weak_as_pythons(x64, dtype):
             done = ff.sweep(coarse, {"momentum": values}, seeds=[0], rounds=2, eval_every=2, devices=devices)
             for loss, (history,) in zip(alone, done.histories, strict=True):
                 assert_allclose(history.loss, loss, rtol=2e-2 if dtype == jnp.bfloat16 else 1e-5)
-
-
-@pytest.mark.parametrize(("seeds", "side_by_side"), [([0], None), ([0, 1], None), ([0], 1)])
-def test_what_runs_draw_from_one_seed_is_drawn_once(seeds, side_by_side):
-    """Batches of three rows of four features, [3, 4] in the place of [R, 3, 4]."""
-
-    def one_by_one(lr):
-        trainer = ff.local_sgd(optax.sgd(lr), steps=2, batch_size=3)
-        return ff.simulation(toy.linear, DATA, aggregator=ff.fedavg(), trainer=trainer, client_block=1)
-
-    points, keys = [(i, {"lr": lr}) for i, lr in enumerate([0.1, 0.2])], stacked([as_key(seed) for seed in seeds])
-    program = program_of(one_by_one, (), points, ("lr",), keys, side_by_side, mesh=None)
-    states = program.start()
-    alike = program.are_alike(states)
-    given, call = (states, program.numbers, DATA), program.call | {"evaluations": 1, "every": 2, "alike": alike}
-    lines = go_on.chosen(*given, **call).lower(*given, **call).as_text().splitlines()
-    read = {
-        each[1] for line in lines if "gather" in line and (each := re.search(r"-> tensor<([0-9x]*3x4)xf32>", line))
-    }
-    assert alike == (len(seeds) == 1 and side_by_side is None)
-    assert read == ({"3x4"} if len(seeds) == 1 else {"4x3x4"})
-
-
-def test_runs_whose_build_moves_the_key_draw_apart():
-    """Nothing but the states says whether they are at one key."""
-
-    def moved(number, lr=0.1):
-        sim = build(lr=lr)
-
-        def init(key, data=DATA):
-            state = sim.init(key, data)
-            return state._replace(key=jax.random.fold_in(state.key, jnp.int32(number)))
-
-        return sim._replace(init=init)
-
-    done = ff.sweep(moved, {"number": [1.0, 2.0]}, seeds=1, rounds=4, eval_every=2)
-    for number, (history,) in zip([1, 2], done.histories, strict=True):
-        alone = ff.run(moved(number), 0, 4, eval_every=2)[1]
-        assert_array_equal(history.ids, alone.ids)
-        assert_allclose(history.loss, alone.loss, rtol=2e-5)
-    assert (done.histories[0][0].ids != done.histories[1][0].ids).any()
 
 
 def test_runs_go_side_by_side_unless_each_keeps_a_cpu_busy():

@@ -7,6 +7,7 @@ import pytest
 
 import fedjax_fair as ff
 from fedjax_fair.data.names import Names
+from fedjax_fair.engine.outcome import nearly_identical
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.flags import flags
 from fedjax_fair.types import Evaluation
@@ -19,7 +20,7 @@ def history(means=(0.5, 0.5, 0.5), coef=1 / 3, active=True, asked=0, first=11):
     """Evaluations with these means over six clients, from round ``first`` on; of three rounds their clients."""
     accuracy = np.array(means)[:, None] + RNG.normal(size=(len(means), N)) * 1e-3
     accuracy += np.array(means)[:, None] - accuracy.mean(1, keepdims=True)
-    scores = {"test": Evaluation(accuracy, 1 - accuracy)}
+    scores = {"test": Evaluation(accuracy, (1 - accuracy).astype(np.float32))}
     rounds, ids = np.arange(first, first + len(means)), np.tile(np.arange(3), (3, 1))
     flagged = np.full((3, 3), active)
     counts = {"downloads": np.full(3, 3), "evaluations": np.full(3, asked)}
@@ -60,14 +61,66 @@ def scaled(histories, factor):
 same = plain()
 
 
+HIGH = np.array([3e5, 1.0, 1.0, 1.0, 1.0, 1.0], np.float32)
+"""Losses of six clients, one of whom is served badly by all."""
+
+
+def with_losses(*losses):
+    """A replicate for each, evaluated once."""
+    return [h._replace(rounds=h.rounds[:1], scores={"test": s}) for h, s in zip(plain(), map(judged, losses))]
+
+
+def judged(loss):
+    return Evaluation(np.full((1, N), 0.5), np.asarray(loss)[None])
+
+
 @pytest.mark.parametrize(
-    "others", [scaled(same, 1 + 2e-5), same[:1], [h._replace(rounds=h.rounds + 1) for h in same]]
+    "others",
+    [
+        scaled(same, np.float32(1 + 2e-5)),
+        same[:1],
+        [h._replace(rounds=h.rounds + 1) for h in same],
+        [
+            h._replace(scores={"test": s._replace(loss=s.loss.astype(float))})
+            for h in same
+            for s in [h.scores["test"]]
+        ],
+    ],
+    ids=["further apart", "fewer replicates", "other rounds", "another type"],
 )
 def test_no_more_than_rounding_is_taken_for_it(others):
-    """Nor are other rounds, or fewer replicates, or models that are not finite."""
     assert not any("identical" in flag for flag in flags(comparison({"a": same, "b": others})))
-    lost = scaled(same, np.nan)
-    assert not any("rounding" in flag for flag in flags(comparison({"a": lost, "b": lost})))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "near"),
+    [
+        ((HIGH, HIGH), (HIGH, HIGH * np.float32(1 + 1e-6)), True),
+        ((HIGH, HIGH), (HIGH, HIGH + np.float32(0.1)), False),
+        ((HIGH, HIGH * np.nan), (HIGH * np.float32(1 + 1e-6), HIGH * np.nan), True),
+        ((HIGH, HIGH), (HIGH, np.where(np.arange(N) == 2, np.nan, HIGH)), False),
+        (
+            (HIGH, np.where(HIGH > 1, np.inf, HIGH)),
+            (HIGH, np.where(HIGH > 1, np.inf, HIGH * np.float32(1 + 1e-6))),
+            True,
+        ),
+        ((HIGH, HIGH * np.float32(1e33)), (HIGH, -HIGH * np.float32(1e33)), False),
+        ((HIGH * np.nan,) * 2, (HIGH * -np.nan,) * 2, False),
+    ],
+    ids=[
+        "rounded",
+        "one client high",
+        "one lost",
+        "a client's value",
+        "infinite",
+        "as large as there are",
+        "all lost",
+    ],
+)
+def test_rounding_is_of_each_clients_own_loss(one, other, near):
+    one, other = (with_losses(*(loss.astype(np.float32) for loss in losses)) for losses in (one, other))
+    assert nearly_identical({"a": one, "b": other}) == ([["a", "b"]] if near else [])
+    assert nearly_identical({"b": other, "a": one}) == ([["b", "a"]] if near else [])
 
 
 TUNED = {
@@ -82,9 +135,13 @@ CASES = {
         "the mean of the last 3 evaluations begins at round 1 of 3; a smaller last takes",
     ),
     "identical": ({"a": same, "b": same}, {}, "identical, bit for bit: a, b"),
-    "rounded otherwise": ({"a": same, "b": scaled(same, 1 + 8e-6)}, {}, "^identical but for rounding: a, b$"),
+    "rounded otherwise": (
+        {"a": same, "b": scaled(same, np.float32(1 + 8e-6))},
+        {},
+        "^identical but for rounding: a, b$",
+    ),
     "rounded otherwise than two": (
-        {"a": same, "b": same, "c": scaled(same, 1 - 8e-6)},
+        {"a": same, "b": same, "c": scaled(same, np.float32(1 - 8e-6))},
         {},
         "^identical but for rounding: a, b, c$",
     ),
