@@ -33,7 +33,7 @@ JUDGED_BY = {
     ),
     "aaggff_s": ("aaggff-heart",),
     "aaggff_d": ("aaggff-heart", "when-clients-lie"),
-    "pg_ffl": ("pgffl-table1", "pgffl-fig4", "pgffl-fig5", "pgffl-reachable", "pgffl-trained"),
+    "pg_ffl": ("pgffl-table1", "pgffl-fig4", "pgffl-fig5", "pgffl-reachable", "pgffl-reweighted", "pgffl-trained"),
     "fedeba": ("tuned-frontier",),
     "loss_proportional": ("frontier",),
     **dict.fromkeys(("fedmdfg", "gifair", "superquantile", "adafed", "fairmoo", "drfl"), ("tuned-shelf",)),

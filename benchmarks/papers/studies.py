@@ -67,6 +67,13 @@ STUDIES = {
     "pgffl-reachable": Study(
         "pgffl_reachable.run", "PG-FFL: what any constant weights reach", "15 min", "fashion_mnist", alone=True
     ),
+    "pgffl-reweighted": Study(
+        "pgffl_reweighted.run",
+        "weights by losses, where PG-FFL's policy learns nothing",
+        "5 min",
+        "fashion_mnist",
+        alone=True,
+    ),
     "pgffl-trained": Study(
         "pgffl_trained.run", "PG-FFL's policy, trained on many federations", "30 min", "fashion_mnist", alone=True
     ),
