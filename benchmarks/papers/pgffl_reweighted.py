@@ -2,9 +2,9 @@
 
     fedjax-fair reproduce pgffl-reweighted [--quick]
 
-The ten held-out federations of ``pgffl-trained``: 100 clients, of whom ten take part in a round, softmax regression, 50
-rounds. A hundred clients have too many constant weights for a grid. In its place stand rules that give clients with
-higher losses more weight, from hardly any to all: what the policy is to find is of this kind, for it sees losses, too.
+The ten held-out federations of ``pgffl-trained``: 100 clients, of whom ten take part in a round, softmax
+regression, 50 rounds. A hundred clients have too many constant weights for a grid. In its place stand rules that
+give clients with higher losses more weight, from hardly any to all: what the policy is to find is of this kind.
 """
 
 from functools import partial
