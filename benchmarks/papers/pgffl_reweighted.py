@@ -7,11 +7,10 @@ regression, 50 rounds. A hundred clients have too many constant weights for a gr
 give clients with higher losses more weight, from hardly any to all: what the policy is to find is of this kind.
 """
 
-from functools import partial
 from pathlib import Path
 
 import fedjax_fair as ff
-from benchmarks.papers.pgffl_trained import build, federation, table
+from benchmarks.papers.pgffl_trained import compared, table
 from fedjax_fair.engine.files import to_json, write_atomically
 from fedjax_fair.results.folder import about
 
@@ -33,18 +32,7 @@ def rules(quick: bool) -> dict[str, ff.Aggregator]:
 def run(quick: bool, out: Path) -> None:
     """Every rule on the same federations; an interrupted study goes on."""
     replicates, rounds = (2, 6) if quick else (10, 50)
-    found = ff.compare(
-        rules(quick),
-        partial(build, CASE),
-        federation=partial(federation, CASE, True),
-        replicates=replicates,
-        rounds=rounds,
-        eval_every=2,
-        last=10,
-        references=False,
-        checkpoint=out / f"{NAME}.parts",
-        every=rounds,
-    )
+    found = compared(CASE, rules(quick), replicates, rounds, out / f"{NAME}.parts")
     print(found.table(), flush=True)
     header = about(f"fedjax-fair reproduce {NAME}{' --quick' if quick else ''}")
     settings = {"quick": quick, "seeds": replicates, "rounds": rounds}

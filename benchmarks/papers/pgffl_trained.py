@@ -89,6 +89,13 @@ def judged(case: str, policy: ff.Policy, replicates: int, rounds: int, place: Pa
         "PG-FFL as printed": ff.pg_ffl(),
         "PG-FFL trained": ff.pg_ffl(policy=policy),
     }
+    return compared(case, rules, replicates, rounds, place / f"{case.replace(' ', '_')}-held-out")
+
+
+def compared(
+    case: str, rules: dict[str, ff.Aggregator], replicates: int, rounds: int, checkpoint: Path
+) -> ff.Comparison:
+    """Rules on the same held-out federations; an interrupted comparison goes on."""
     return ff.compare(
         rules,
         partial(build, case),
@@ -98,7 +105,7 @@ def judged(case: str, policy: ff.Policy, replicates: int, rounds: int, place: Pa
         eval_every=2,
         last=10,
         references=False,
-        checkpoint=place / f"{case.replace(' ', '_')}-held-out",
+        checkpoint=checkpoint,
         every=rounds,
     )
 

@@ -35,8 +35,8 @@ def given_width(side_by_side: Any, most: int) -> int | None:
 def is_large(params: Params) -> bool:
     """Whether one run alone keeps a CPU busy: by its parameters, or by convolutions or attention.
 
-    Their kernels have three axes or more in flax. A network of two small ``nn.Conv`` took 1.1 to 1.4 times as long
-    side by side.
+    Their kernels have three axes or more in flax. A network of two small ``nn.Conv`` took 1.1 times as long side by
+    side.
     """
     leaves = jax.tree.leaves(params)
     return sum(leaf.size for leaf in leaves) > LARGE or any(leaf.ndim >= 3 for leaf in leaves)
