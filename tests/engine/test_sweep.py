@@ -77,6 +77,20 @@ def test_swept_numbers_are_as_weak_as_pythons(x64, dtype):
                 assert_allclose(history.loss, loss, rtol=2e-2 if dtype == jnp.bfloat16 else 1e-5)
 
 
+def test_a_large_rate_does_not_lead_away_from_a_run_alone():
+    """Training amplifies how products round: one of rows that runs share with all their kernels leads elsewhere."""
+    data = ff.data.synthetic(n_clients=30, alpha=1.0, beta=1.0, seed=0)
+
+    def softmax(lr):
+        trainer = ff.local_sgd(optax.sgd(lr), batch_size=50)
+        model, selector = ff.models.logistic_regression(), ff.uniform(10)
+        return ff.simulation(model, data, aggregator=ff.fedavg(), trainer=trainer, selector=selector)
+
+    done = ff.sweep(softmax, {"lr": [0.05, 0.1]}, rounds=100, eval_every=100)
+    for lr, (history,) in zip([0.05, 0.1], done.histories, strict=True):
+        assert_allclose(history.loss, ff.run(softmax(lr), 0, 100, eval_every=100)[1].loss, rtol=1e-5, atol=1e-6)
+
+
 def test_runs_go_side_by_side_unless_each_keeps_a_cpu_busy():
     small = build()
     large = small._replace(init=lambda key: small.init(key)._replace(params=jnp.zeros(LARGE + 1)))
