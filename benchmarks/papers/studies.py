@@ -74,6 +74,13 @@ STUDIES = {
         "fashion_mnist",
         alone=True,
     ),
+    "pgffl-carried": Study(
+        "pgffl_carried.run",
+        "PG-FFL's policies of five clients, on a hundred",
+        "25 min (3 after pgffl-trained)",
+        "fashion_mnist",
+        alone=True,
+    ),
     "pgffl-trained": Study(
         "pgffl_trained.run", "PG-FFL's policy, trained on many federations", "30 min", "fashion_mnist", alone=True
     ),
