@@ -11,8 +11,6 @@ from pathlib import Path
 
 import fedjax_fair as ff
 from benchmarks.papers import pgffl_trained as trained
-from fedjax_fair.engine.files import to_json, write_atomically
-from fedjax_fair.results.folder import about
 
 NAME = "pgffl-carried"
 CASE = "Case I"
@@ -27,11 +25,5 @@ def run(quick: bool, out: Path) -> None:
     rules = {"FedAvg": ff.fedavg("uniform")} | {name: ff.pg_ffl(policy=policy) for name, policy in policies.items()}
     found = trained.compared(CASE, rules, replicates, rounds, out / f"{NAME}.parts")
     print(found.table(), flush=True)
-    header = about(f"fedjax-fair reproduce {NAME}{' --quick' if quick else ''}")
-    settings = {"quick": quick, "seeds": replicates, "rounds": rounds}
     rewards = {name: policy.rewards.tolist() for name, policy in policies.items()}
-    rows = {CASE: found.to_json()}
-    write_atomically(
-        out / f"{NAME}.json", to_json({**header, **settings, "rewards": rewards, "rows": rows}, indent=1)
-    )
-    write_atomically(out / f"{NAME}.md", trained.table({CASE: found}))
+    trained.keep(out, NAME, quick, replicates, rounds, {CASE: found}, rewards=rewards)

@@ -10,9 +10,7 @@ give clients with higher losses more weight, from hardly any to all: what the po
 from pathlib import Path
 
 import fedjax_fair as ff
-from benchmarks.papers.pgffl_trained import compared, table
-from fedjax_fair.engine.files import to_json, write_atomically
-from fedjax_fair.results.folder import about
+from benchmarks.papers.pgffl_trained import compared, keep
 
 NAME = "pgffl-reweighted"
 CASE = "Case I"
@@ -34,8 +32,4 @@ def run(quick: bool, out: Path) -> None:
     replicates, rounds = (2, 6) if quick else (10, 50)
     found = compared(CASE, rules(quick), replicates, rounds, out / f"{NAME}.parts")
     print(found.table(), flush=True)
-    header = about(f"fedjax-fair reproduce {NAME}{' --quick' if quick else ''}")
-    settings = {"quick": quick, "seeds": replicates, "rounds": rounds}
-    rows = {CASE: found.to_json()}
-    write_atomically(out / f"{NAME}.json", to_json({**header, **settings, "rows": rows}, indent=1))
-    write_atomically(out / f"{NAME}.md", table({CASE: found}))
+    keep(out, NAME, quick, replicates, rounds, {CASE: found})

@@ -110,6 +110,17 @@ def compared(
     )
 
 
+def keep(
+    out: Path, name: str, quick: bool, replicates: int, rounds: int, found: dict[str, ff.Comparison], **more: Any
+) -> None:
+    """A study's comparisons, and what more it has to tell, as JSON beside the table."""
+    header = about(f"fedjax-fair reproduce {name}{' --quick' if quick else ''}")
+    settings = {"quick": quick, "seeds": replicates, "rounds": rounds}
+    rows = {case: comparison.to_json() for case, comparison in found.items()}
+    write_atomically(out / f"{name}.json", to_json({**header, **settings, **more, "rows": rows}, indent=1))
+    write_atomically(out / f"{name}.md", table(found))
+
+
 @plot.paper()
 def draw(policies: dict[str, ff.Policy], found: dict[str, ff.Comparison], out: Path) -> None:
     """Above, the rewards of the training; below, differences from FedAvg on held-out federations."""
@@ -162,13 +173,8 @@ def run(quick: bool, out: Path) -> None:
         found[case] = judged(case, policies[case], replicates, rounds, place)
         print(f"{case}\n{found[case].table()}\n", flush=True)
     draw(policies, found, out)
-    settings = {"quick": quick, "seeds": replicates, "rounds": rounds}
-    rewards: dict[str, Any] = {case: policy.rewards.tolist() for case, policy in policies.items()}
-    rows = {case: comparison.to_json() for case, comparison in found.items()}
-    header = about(f"fedjax-fair reproduce {NAME}{' --quick' if quick else ''}")
-    write_atomically(
-        out / f"{NAME}.json", to_json({**header, **settings, "rewards": rewards, "rows": rows}, indent=1)
-    )
+    rewards = {case: policy.rewards.tolist() for case, policy in policies.items()}
+    keep(out, NAME, quick, replicates, rounds, found, rewards=rewards)
     text = f"{table(found)}\n![Training, and differences from FedAvg]({NAME}.png)\n"
     write_atomically(out / f"{NAME}.md", text)
     print(text)

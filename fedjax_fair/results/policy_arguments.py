@@ -21,7 +21,7 @@ from fedjax_fair.types import Simulation
 BASELINES = ("round", "own")
 SIDE_BY_SIDE = 16
 """Small models' federations in one block, at most: with 32 an episode of 64 took 1.2 times as long, with 4 or 8 1.0
-to 1.2 times."""
+to 1.3 times."""
 
 
 def lesson_of(

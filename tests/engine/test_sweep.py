@@ -78,7 +78,7 @@ def test_swept_numbers_are_as_weak_as_pythons(x64, dtype):
 
 
 def test_a_large_rate_does_not_lead_away_from_a_run_alone():
-    """Training amplifies how products round: one of rows that runs share with all their kernels leads elsewhere."""
+    """Training amplifies how products round: one of shared rows and all runs' kernels would lead elsewhere."""
     data = ff.data.synthetic(n_clients=30, alpha=1.0, beta=1.0, seed=0)
 
     def softmax(lr):
