@@ -7,6 +7,7 @@ federation in it, compiled once; and ``ff.run`` of ``ff.pg_ffl()``, the agent th
 import dataclasses
 import statistics
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -19,10 +20,24 @@ import fedjax_fair as ff
 from benchmarks.speed import common
 from fedjax_fair.aggregators.pg_ffl import reward_of
 from fedjax_fair.aggregators.policy import STATES, Network, Policy
-from fedjax_fair.data.alike import alike
+from fedjax_fair.data.alike import Alike, alike
 from fedjax_fair.engine.episodes import Lesson, beginner, learn, player
 from fedjax_fair.engine.tasks import threads_for
 from fedjax_fair.results.policy_arguments import SIDE_BY_SIDE
+
+COLUMNS = (
+    "state",
+    "episode",
+    "per federation",
+    "one after another",
+    "ff.run of pg_ffl",
+    "simulation and ff.run",
+    "times less than one after another",
+    "times less than simulation and ff.run",
+    "processor, per federation",
+    "processor, one after another",
+    "times less",
+)
 
 
 @dataclasses.dataclass
@@ -33,6 +48,7 @@ class Options:
     rounds: int = 100
     separate: int = 8
     """Federations that are also played one after another."""
+    repeats: int = 9
     out: Path | None = None
     """Folder for the results."""
     quick: bool = False
@@ -54,80 +70,89 @@ def build(rule: ff.Aggregator, data: ff.FederatedData) -> ff.Simulation:
     )
 
 
-def seconds(federations: int, rounds: int, state: str, width: int, threads: int) -> tuple[float, float]:
-    """Of an episode, compiled, to play all federations and learn from them: by the clock, and of the processor;
-    medians of three."""
-    of = alike([federation(seed) for seed in range(federations)])
+Work = Callable[[], object]
+
+
+def episode(datas: list[ff.FederatedData], of: Alike, rounds: int, state: str, width: int, threads: int) -> Work:
+    """Plays federations of the form ``of`` and learns from them; after a first call nothing is compiled."""
     params = Network().init(jax.random.key(0), jnp.zeros((1, STATES[state][1])))
-    policy, lesson = Policy(params, state), Lesson(0.9, "round", 1e-2)
+    policy, lesson, count = Policy(params, state), Lesson(0.9, "round", 1e-2), len(datas)
     rule_to_sim = partial(build, data=of.largest)
-    play = player(rule_to_sim, policy, reward_of, of.each, cohort=10, rounds=rounds, width=width, threads=threads)
-    learner, std = beginner(params, federations, rounds, lesson), jnp.asarray(0.3)
-    times: list[tuple[float, float]] = []
-    for episode in range(4):
-        begun = time.perf_counter(), time.process_time()
-        explored = play(learner.params, std, jax.random.split(jax.random.key(episode), federations))
-        learner, _ = jax.block_until_ready(learn(learner, explored, std, lesson=lesson))
-        times.append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
-    wall, busy = zip(*times[1:])
-    return statistics.median(wall), statistics.median(busy)
+    play = player(rule_to_sim, policy, reward_of, datas, cohort=10, rounds=rounds, width=width, threads=threads)
+    std, keys = jnp.asarray(0.3), jax.random.split(jax.random.key(0), count)
+    learner = beginner(params, count, rounds, lesson)
+
+    def work() -> object:
+        explored = play(params, std, keys)
+        return jax.block_until_ready(learn(learner, explored, std, lesson=lesson))
+
+    work()
+    return work
 
 
-def by_run(count: int, rounds: int) -> tuple[float, float]:
-    """Seconds of one federation from ``ff.simulation`` to the end of its first ``ff.run``, and of a second run."""
-    whole, compiled = [], []
-    for seed in range(count):
-        begun = time.perf_counter()
-        sim = build(ff.pg_ffl(), federation(seed))
-        ff.run(sim, 0, rounds, eval_every=rounds, progress=False)
-        between = time.perf_counter()
-        ff.run(sim, 0, rounds, eval_every=rounds, progress=False)
-        whole.append(between - begun)
-        compiled.append(time.perf_counter() - between)
-    return statistics.median(whole), statistics.median(compiled)
+def by_run(seed: int, rounds: int) -> tuple[float, Work]:
+    """Seconds of one federation from ``ff.simulation`` to the end of its first ``ff.run``; and a further run."""
+    begun = time.perf_counter()
+    sim = build(ff.pg_ffl(), federation(seed))
+    work = partial(ff.run, sim, 0, rounds, eval_every=rounds, progress=False)
+    work()
+    return time.perf_counter() - begun, work
+
+
+def in_turn(works: dict[str, Work], repeats: int) -> dict[str, tuple[float, float]]:
+    """Of each, done in turn: seconds by the clock, and of the processor; medians."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
+    for _ in range(repeats):
+        for name, work in works.items():
+            begun = time.perf_counter(), time.process_time()
+            work()
+            times[name].append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
+    return {name: tuple(map(statistics.median, zip(*taken))) for name, taken in times.items()}
+
+
+def row(options: Options, of: Alike, state: str) -> tuple[list[str], dict[str, float]]:
+    """Of policies that see this ``state``: a table's row, and its numbers."""
+    count, threads = options.federations, threads_for(None)
+    width = min(SIDE_BY_SIDE, -(-count // threads))
+    loop, run = by_run(0, options.rounds)
+    works = {
+        "together": episode(of.each, of, options.rounds, state, width, threads),
+        "alone": episode(of.each[: options.separate], of, options.rounds, state, 1, 1),
+        "run": run,
+    }
+    found = in_turn(works, options.repeats)
+    (each, busy_each), (alone, busy_alone) = (
+        [seconds / divisor for seconds in found[name]]
+        for name, divisor in (("together", count), ("alone", options.separate))
+    )
+    numbers = {"episode": found["together"][0], "per federation": each, "alone": alone}
+    numbers |= {"ff.run of pg_ffl": found["run"][0], "simulation and ff.run": loop}
+    numbers |= {"processor, per federation": busy_each, "processor, alone": busy_alone}
+    cells = [*(f"{1e3 * s:.0f} ms" for s in (each, alone, found["run"][0], loop)), f"{alone / each:.1f}"]
+    busy_cells = [*(f"{1e3 * s:.0f} ms" for s in (busy_each, busy_alone)), f"{busy_alone / busy_each:.1f}"]
+    return [state, f"{found['together'][0]:.1f} s", *cells, f"{loop / each:.0f}", *busy_cells], numbers
 
 
 def main() -> None:
     """Both states of a policy, side by side and one after another."""
     options = tyro.cli(Options)
     if options.quick:
-        options = dataclasses.replace(options, federations=4, rounds=3, separate=2)
+        options = dataclasses.replace(options, federations=4, rounds=3, separate=2, repeats=1)
+    of = alike([federation(seed) for seed in range(options.federations)])
     rows, numbers = [], {}
-    loop, run = by_run(min(options.separate, 4), options.rounds)
     for state in ("signals", "updates"):
-        threads = threads_for(None)
-        width = min(SIDE_BY_SIDE, -(-options.federations // threads))
-        together, busy = seconds(options.federations, options.rounds, state, width, threads)
-        alone, busy_alone = (s / options.separate for s in seconds(options.separate, options.rounds, state, 1, 1))
-        each, busy_each = together / options.federations, busy / options.federations
-        numbers[state] = {"episode": together, "per federation": each, "alone": alone, "ff.run of pg_ffl": run}
-        numbers[state]["simulation and ff.run"] = loop
-        numbers[state] |= {"processor, per federation": busy_each, "processor, alone": busy_alone}
-        cells = [
-            *(f"{1e3 * s:.0f} ms" for s in (each, alone, run, loop)),
-            f"{alone / each:.1f}",
-            f"{loop / each:.0f}",
-        ]
-        busy_cells = [*(f"{1e3 * s:.0f} ms" for s in (busy_each, busy_alone)), f"{busy_alone / busy_each:.1f}"]
-        rows.append([state, f"{together:.1f} s", *cells, *busy_cells])
-        print(rows[-1], flush=True)
-    columns = ("state", "episode", "per federation", "one after another", "ff.run of pg_ffl")
-    columns = (
-        *columns,
-        "simulation and ff.run",
-        "times less than one after another",
-        "times less than simulation and ff.run",
-    )
-    columns = (*columns, "processor, per federation", "processor, one after another", "times less")
+        cells, numbers[state] = row(options, of, state)
+        rows.append(cells)
+        print(cells, flush=True)
     notes = (
         f"{options.federations} federations of ten clients, {options.rounds} rounds, softmax regressions of 610 "
-        f"parameters. One after another: the mean of {options.separate} federations, one at a time in one thread, "
-        "compiled once. ff.run: a second run of ff.pg_ffl(), which sees updates, the median of four federations. "
-        "Simulation and ff.run: a loop over federations as one would write it, each compiling its own program. "
-        "The processor's seconds are those of all threads."
+        f"parameters. One after another: {options.separate} of the federations, one at a time in one thread, by "
+        "the same program. ff.run: a further run of ff.pg_ffl(), which sees updates. All in turn, medians of "
+        f"{options.repeats}. Simulation and ff.run: a loop over federations as one would write it, each compiling "
+        "its own program; once. The processor's seconds are those of all threads."
     )
     place = common.folder(options.out, quick=options.quick)
-    common.write(place, "policies", "Training a policy", notes, [(columns, rows)], numbers)
+    common.write(place, "policies", "Training a policy", notes, [(COLUMNS, rows)], numbers)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedjax_fair.data.federated import FederatedData
 from fedjax_fair.data.host_store import HostStore
-from fedjax_fair.data.split import Split, table
+from fedjax_fair.data.split import Split
 
 SPLITS = ("train", "validation", "test")
 
@@ -17,7 +17,8 @@ class Alike(NamedTuple):
     """Federations of one form; built by :func:`alike`."""
 
     largest: FederatedData
-    """What to build a program with: every client has as many examples as it has in any of them."""
+    """What to build a program with: the first of them, whose clients' sizes say how many examples each of them has
+    in any. Nobody is to play it: the examples that it says too many are other clients'."""
     each: list[FederatedData]
     """The federations, with rows that belong to nobody behind the last client's."""
 
@@ -56,7 +57,6 @@ def alike(datas: Sequence[FederatedData]) -> Alike:
     if others and (most["train"] == most["train"][0]).all():
         most["train"][0] += 1  # or a program would take it that all clients of all federations have as many
     rows = {split: max(len(getattr(data, split).rows) for data in datas) for split in SPLITS}
-    rows["train"] = int(most["train"].sum())  # as in the largest: a round refuses tables of another form
     each: list[FederatedData] = []
     for data in datas:
         store = jax.tree.map(lambda leaf: _longer(leaf, length, 0), (data.x, data.y))
@@ -64,8 +64,8 @@ def alike(datas: Sequence[FederatedData]) -> Alike:
             store = each[0].x, each[0].y  # held once
         tables = (_padded(getattr(data, split), rows[split]) for split in SPLITS)
         each.append(_put_together(store[0], store[1], tables, data))
-    grown = (_grown(getattr(first, split), most[split]) for split in SPLITS)
-    return Alike(_put_together(each[0].x, each[0].y, grown, first), each)
+    claimed = (getattr(each[0], split)._replace(size=_counts(most[split])) for split in SPLITS)
+    return Alike(_put_together(each[0].x, each[0].y, claimed, first), each)
 
 
 def _put_together(x: Any, y: Any, splits: Iterable[Split], data: FederatedData) -> FederatedData:
@@ -76,9 +76,10 @@ def _put_together(x: Any, y: Any, splits: Iterable[Split], data: FederatedData) 
 def with_union(data: FederatedData) -> FederatedData:
     """The federation with one more client, N, who trains on everybody's examples; those who judge stay the same."""
     train = jax.device_get(data.train)
-    whole = train.rows[: train.size.sum()]
+    whole = train.rows[: train.size.sum()]  # all, where it is the largest of several: no one of them has more
     owner = np.concatenate([train.owner[: len(whole)], np.full(len(whole), data.n_clients)])
-    extended = table(np.concatenate([whole, whole]), owner, data.n_clients + 1)
+    start, size = np.append(train.start, len(whole)), np.append(train.size, len(whole))
+    extended = Split(*map(_counts, (np.concatenate([whole, whole]), start, size, owner)))
     return data._replace(train=_padded(extended, 2 * len(train.rows)))
 
 
@@ -99,13 +100,8 @@ def _padded(split: Split, length: int) -> Split:
     return split._replace(rows=_longer(split.rows, length, 0), owner=_longer(split.owner, length, nobody))
 
 
-def _grown(split: Split, size: np.ndarray) -> Split:
-    """The table of clients of these sizes, at least their own: each one's rows, over again where they end."""
-    rows, start, own, _ = map(np.asarray, split)
-    owner = np.repeat(np.arange(len(size)), size)
-    place = np.arange(len(owner)) - np.repeat(np.cumsum(size) - size, size)
-    mine = np.where(own[owner] > 0, start[owner] + place % np.maximum(own[owner], 1), 0)
-    return table(rows[mine] if len(rows) else np.zeros(len(owner), np.int32), owner, len(size))
+def _counts(values: np.ndarray) -> Any:
+    return jax.device_put(values.astype(np.int32))
 
 
 def _may_be_nan(array: Any) -> bool:

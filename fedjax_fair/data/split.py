@@ -130,6 +130,13 @@ def _share_of(size: np.ndarray, share: float, most: np.ndarray) -> np.ndarray:
     return np.clip(np.rint(share * size).astype(np.int64), 1, most)
 
 
+def owned(split: Split) -> Rows:
+    """The rows of a split and their owners, without those that pad the table: their owner is N, nobody."""
+    rows, owner = np.asarray(split.rows), np.asarray(split.owner)
+    known = owner < len(split.size)
+    return rows[known], owner[known]
+
+
 def table(rows: np.ndarray, owner: np.ndarray, n_clients: int) -> Split:
     """Complete the table of a split from its rows and their owners."""
     size = np.bincount(owner, minlength=n_clients)

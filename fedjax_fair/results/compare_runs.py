@@ -220,7 +220,7 @@ def _keeper(job: Job, course: Course) -> Keeper | None:
         return None
     known = sha256(job.known.encode()).hexdigest()[:12]
     # The replicates share a program, in which every client has the room of the largest of them.
-    room = {"the room for all replicates' examples": len(job.program.sim.data.train.rows)}
+    room = {"the room for all replicates' examples": int(job.program.sim.data.sizes.sum())}
     settings = {"rounds": course.rounds, "eval_every": course.gap, **room}
     return keeper_of(job.program, course.checkpoint / f"{known}-replicate-{job.replicate}", settings)
 

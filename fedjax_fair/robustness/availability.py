@@ -16,6 +16,7 @@ from jax import Array
 
 from fedjax_fair.checks import check_count, check_range
 from fedjax_fair.data import FederatedData
+from fedjax_fair.data.split import owned
 from fedjax_fair.types import Key
 
 Available = Callable[..., Any]
@@ -118,10 +119,11 @@ def by_label(data: FederatedData, label: int, without: float, only: float) -> Av
         raise ValueError(
             f"by_label needs data with one class label per example, y i32[E], got {y.dtype}{list(y.shape)}"
         )
-    if not (y[np.asarray(data.train.rows)] == label).any():
+    rows, owner = owned(data.train)
+    hits = y[rows] == label
+    if not hits.any():
         raise ValueError(f"label must be one that some client trains on, got {label}")
-    hits = y[np.asarray(data.train.rows)] == label
-    share = np.bincount(np.asarray(data.train.owner), hits, data.n_clients) / data.sizes
+    share = np.bincount(owner, hits, data.n_clients) / data.sizes
     return bernoulli(np.interp(share, [0, 1], [without, only]))
 
 

@@ -17,6 +17,7 @@ from jax import Array
 
 from fedjax_fair.checks import check_count, check_range, check_takes
 from fedjax_fair.data import FederatedData
+from fedjax_fair.data.split import owned
 from fedjax_fair.types import Key, Memory, Params, Report, message_of
 
 
@@ -156,8 +157,9 @@ def flip_labels(data: FederatedData, who: Any) -> FederatedData:
         raise ValueError(f"who must have one entry for each of the {data.n_clients} clients, got {len(who)}")
     if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
         raise ValueError(f"flip_labels needs class labels [E], got {y.dtype}{list(y.shape)}")
-    rows, theirs = np.asarray(data.train.rows), who[np.asarray(data.train.owner)]
-    others = [rows[~theirs], *(np.asarray(split.rows) for split in (data.validation, data.test))]
+    rows, owner = owned(data.train)
+    theirs = who[owner]
+    others = [rows[~theirs], *(owned(split)[0] for split in (data.validation, data.test))]
     shared = np.intersect1d(rows[theirs], np.concatenate(others))
     if len(shared):
         raise ValueError(f"flip_labels needs examples of the liars' own, but {len(shared)} are shared")

@@ -15,6 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fedjax_fair as ff
 from fedjax_fair import registry
+from fedjax_fair.data.alike import alike
 from fedjax_fair.reads import toy_report
 from fedjax_fair.robustness.faults import SIGNALS
 
@@ -79,6 +80,19 @@ def test_dropout_by_size_and_by_label():
     assert shares[2] == 1
     there = present(ff.availability.by_label(data, 1, without=0.2, only=0.8), n=3).mean(0)
     assert_allclose(there, 0.2 + 0.6 * np.array(shares), atol=0.08)
+
+
+def test_rows_that_pad_a_table_are_nobodys():
+    """Of federations that share a program the smaller ones have some, of the store's first example."""
+    data = toy.federation((2, 5, 3))
+    padded = alike([data, toy.federation((4, 5, 3), seed=1)]).each[0]
+    assert len(padded.train.rows) > len(data.train.rows)
+    for label in range(toy.CLASSES):
+        mine, wanted = (ff.availability.by_label(of, label, without=0.2, only=0.8) for of in (padded, data))
+        assert_array_equal(present(mine, n=3), present(wanted, n=3))
+    first = np.array([True, False, False])
+    flipped = ff.faults.flip_labels(padded, first)
+    assert_array_equal(flipped.y[: len(data.y)], ff.faults.flip_labels(data, first).y)
 
 
 @pytest.mark.parametrize("make", [ff.uniform, ff.size_proportional])
