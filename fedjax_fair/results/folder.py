@@ -21,7 +21,7 @@ from fedjax_fair.engine.outcome import identical, of_clients, one_metric, outcom
 from fedjax_fair.metrics.kind import ACCURACY
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.differences import PAIRED
-from fedjax_fair.results.report_figures import ends
+from fedjax_fair.results.report_figures import REPORTED, ends
 from fedjax_fair.results.run_table import setting_columns
 from fedjax_fair.results.table import COUNTS, Runs, summarize, who
 
@@ -69,7 +69,7 @@ def clear(folder: Path) -> None:
     are of another call."""
     # Of those results; without any, it came first.
     beside = ("contribution.json",) if (folder / "summary.json").exists() else ()
-    for name in (*beside, "summary.json", "summary.csv", "history.npz", "report.html", *DERIVED):
+    for name in (*beside, "summary.json", "summary.csv", "history.npz", "report.html", *DERIVED, *REPORTED):
         (folder / name).unlink(missing_ok=True)
 
 

@@ -15,7 +15,7 @@ from fedjax_fair.cli.commands import main
 from fedjax_fair.metrics.kind import ACCURACY
 from fedjax_fair.results.report import table
 from fedjax_fair.results.report_contribution import by_client
-from fedjax_fair.results.report_figures import ends
+from fedjax_fair.results.report_figures import NAMES, ends
 from fedjax_fair.results.report_table import html_table
 from fedjax_fair.results.table import COLUMNS
 
@@ -101,7 +101,7 @@ def test_every_figure_is_there_and_not_blank(page):
 def test_every_figure_of_the_page_is_a_file_for_a_paper_where_asked(page, folder):
     found = {path.stem: path.read_bytes() for path in (folder / "figures").iterdir()}
     names = {"paired", "lorenz", "sorted", "histogram", "over_rounds", "frontier", "selections", "coefficients"}
-    assert found.keys() == names
+    assert found.keys() == names == {*NAMES} - {"contribution"}
     assert len(names) == len(Reader(page).images)
     assert len({*found.values()}) == len(names)  # none is drawn twice
     assert all(content.startswith(b"%PDF") for content in found.values())
@@ -294,7 +294,11 @@ def test_a_contribution_in_the_folder_is_a_table_by_client_and_a_figure(folder, 
     runs = {"a": [ff.History(np.array([1]), scores, ids, one / 8, one > 0, None, np.array([8]), np.array([0]))]}
     ff.save(again, runs)
     assert (again / "contribution.json").exists()  # it came first
+    (again / "figures").mkdir()
+    for name in ("lorenz.pdf", "mine.pdf"):
+        (again / "figures" / name).touch()
     ff.save(again, runs, overwrite=True)
+    assert [path.name for path in (again / "figures").iterdir()] == ["mine.pdf"]  # so was what a report drew
     assert not (again / "contribution.json").exists()  # it was of the results that went
     found._replace(shares={"accuracy": np.zeros(3)}, errors={"accuracy": np.zeros(3)}).save(place)
     with pytest.raises(SystemExit):
