@@ -85,14 +85,17 @@ def _selections(first: dict[str, History], clients: int) -> Drawing:
 
 
 def ends(runs: dict[str, list[History]], last: int) -> dict[str, np.ndarray]:
-    """Accuracies [seeds, T, N] of the ``last`` evaluations, of the seeds that did not fail in them, if any."""
+    """Accuracies [seeds, T, N] of the ``last`` evaluations, of the seeds that did not fail in them and
+    have a value in each, if any; a rule's name says how many have not."""
     late = {}
     for rule, histories in runs.items():
         ended = [outcome(seed, last=last) for seed in histories]
         seeds = [seed.accuracy[-last:] for seed, how in zip(histories, ended) if not how.lost]
-        seeds = [accuracy for accuracy in seeds if not np.isnan(accuracy).all(1).any()]
+        valued = [accuracy for accuracy in seeds if not np.isnan(accuracy).all(1).any()]
+        silent = len(seeds) - len(valued)
+        said = f" ({silent} of {len(histories)} seeds without a value)" * bool(silent)
         of_none = np.zeros((0, *histories[0].accuracy[-last:].shape))  # it keeps its place, and so its colour
-        late[rule + remark(ended)] = np.stack(seeds) if seeds else of_none
+        late[rule + remark(ended) + said] = np.stack(valued) if valued else of_none
     return late if any(map(len, late.values())) else {}
 
 

@@ -331,3 +331,14 @@ def test_a_rule_whose_runs_all_failed_keeps_its_place_and_so_the_others_colours(
     assert [name[0] for name in late] == [*"abc"]
     assert [len(seeds) for seeds in late.values()] == [1, 0, 1]
     assert ends({"b": runs["b"]}, 1) == {}
+
+
+def test_seeds_without_a_value_in_an_evaluation_are_named_where_they_are_left_out():
+    """A metric may have no value for some clients, and so for all of them: no failure, and nothing to draw."""
+    partial = ACCURACY._replace(name="AUROC", for_everybody=False)
+    none, fine = np.zeros((2, 2), int), np.ones((2, 3), np.float32)
+    rest = (none, none, none == 0, None, none, none, partial)
+    silent = fine * np.array([[0.5], [np.nan]])
+    histories = [ff.History(np.arange(2), {"test": ff.Evaluation(a, fine)}, *rest) for a in (fine, silent, fine)]
+    (late,) = ends({"a": histories}, 1).items()
+    assert (late[0], len(late[1])) == ("a (1 of 3 seeds without a value)", 2)
