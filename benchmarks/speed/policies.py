@@ -1,6 +1,6 @@
 """How long an episode of ``ff.train_policy`` takes, beside the same federations played one after another.
 
-Sixty-four federations of softmax regressions, a hundred rounds. One after another is the same program with a single
+Sixty-four federations of softmax regressions, a hundred rounds. One after another is a program with a single
 federation in it, compiled once; and ``ff.run`` of ``ff.pg_ffl()``, the agent that learns on what it weighs.
 """
 
@@ -113,22 +113,23 @@ def in_turn(works: dict[str, Work], repeats: int) -> dict[str, tuple[float, floa
 def row(options: Options, of: Alike, state: str) -> tuple[list[str], dict[str, float]]:
     """Of policies that see this ``state``: a table's row, and its numbers."""
     count, threads = options.federations, threads_for(None)
-    width = min(SIDE_BY_SIDE, -(-count // threads))
-    loop, run = by_run(0, options.rounds)
-    works = {
+    width, separate = min(SIDE_BY_SIDE, -(-count // threads)), min(options.separate, count)
+    seconds, runs = zip(*(by_run(seed, options.rounds) for seed in range(min(separate, 4))))
+    loop = statistics.median(seconds)
+    works: dict[str, Work] = {
         "together": episode(of.each, of, options.rounds, state, width, threads),
-        "alone": episode(of.each[: options.separate], of, options.rounds, state, 1, 1),
-        "run": run,
+        "alone": episode(of.each[:separate], of, options.rounds, state, 1, 1),
+        "run": lambda: [run() for run in runs],
     }
     found = in_turn(works, options.repeats)
-    (each, busy_each), (alone, busy_alone) = (
+    (each, busy_each), (alone, busy_alone), (run, _) = (
         [seconds / divisor for seconds in found[name]]
-        for name, divisor in (("together", count), ("alone", options.separate))
+        for name, divisor in (("together", count), ("alone", separate), ("run", len(runs)))
     )
     numbers = {"episode": found["together"][0], "per federation": each, "alone": alone}
-    numbers |= {"ff.run of pg_ffl": found["run"][0], "simulation and ff.run": loop}
+    numbers |= {"ff.run of pg_ffl": run, "simulation and ff.run": loop}
     numbers |= {"processor, per federation": busy_each, "processor, alone": busy_alone}
-    cells = [*(f"{1e3 * s:.0f} ms" for s in (each, alone, found["run"][0], loop)), f"{alone / each:.1f}"]
+    cells = [*(f"{1e3 * s:.0f} ms" for s in (each, alone, run, loop)), f"{alone / each:.1f}"]
     busy_cells = [*(f"{1e3 * s:.0f} ms" for s in (busy_each, busy_alone)), f"{busy_alone / busy_each:.1f}"]
     return [state, f"{found['together'][0]:.1f} s", *cells, f"{loop / each:.0f}", *busy_cells], numbers
 
@@ -146,10 +147,10 @@ def main() -> None:
         print(cells, flush=True)
     notes = (
         f"{options.federations} federations of ten clients, {options.rounds} rounds, softmax regressions of 610 "
-        f"parameters. One after another: {options.separate} of the federations, one at a time in one thread, by "
-        "the same program. ff.run: a further run of ff.pg_ffl(), which sees updates. All in turn, medians of "
-        f"{options.repeats}. Simulation and ff.run: a loop over federations as one would write it, each compiling "
-        "its own program; once. The processor's seconds are those of all threads."
+        f"parameters. One after another: {options.separate} of the federations, one at a time in one thread, "
+        "compiled once. ff.run: further runs of ff.pg_ffl(), which sees updates, on four federations. All in turn, "
+        f"medians of {options.repeats}. Simulation and ff.run: a loop over federations as one would write it, each "
+        "compiling its own program, the median of four. The processor's seconds are those of all threads."
     )
     place = common.folder(options.out, quick=options.quick)
     common.write(place, "policies", "Training a policy", notes, [(COLUMNS, rows)], numbers)

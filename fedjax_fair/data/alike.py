@@ -17,8 +17,8 @@ class Alike(NamedTuple):
     """Federations of one form; built by :func:`alike`."""
 
     largest: FederatedData
-    """What to build a program with: the first of them, whose clients' sizes say how many examples each of them has
-    in any. Nobody is to play it: the examples that it says too many are other clients'."""
+    """What to build a program with: the first of them, but its sizes are, of each client, the most that it has in
+    any of them. Nobody is to play it: the examples that it claims too many are not the client's."""
     each: list[FederatedData]
     """The federations, with rows that belong to nobody behind the last client's."""
 
@@ -76,7 +76,7 @@ def _put_together(x: Any, y: Any, splits: Iterable[Split], data: FederatedData) 
 def with_union(data: FederatedData) -> FederatedData:
     """The federation with one more client, N, who trains on everybody's examples; those who judge stay the same."""
     train = jax.device_get(data.train)
-    whole = train.rows[: train.size.sum()]  # all, where it is the largest of several: no one of them has more
+    whole = train.rows[: train.size.sum()]  # the whole table of an Alike's largest, whose sizes claim more
     owner = np.concatenate([train.owner[: len(whole)], np.full(len(whole), data.n_clients)])
     start, size = np.append(train.start, len(whole)), np.append(train.size, len(whole))
     extended = Split(*map(_counts, (np.concatenate([whole, whole]), start, size, owner)))

@@ -13,7 +13,10 @@ NO_TEST = (0.9, 0.1, 0.0)  # default split beside official test examples
 
 
 class Split(NamedTuple):
-    """One split (train, validation or test) of all clients: a flat table without padding, R rows in all."""
+    """One split (train, validation or test) of all clients: a flat table, R rows in all.
+
+    It has no padding, but where federations of other sizes share a program: rows of nobody are then its last.
+    """
 
     rows: Array
     """i32[R]: rows of the example store, client after client."""
@@ -22,7 +25,7 @@ class Split(NamedTuple):
     size: Array
     """i32[N]: how many rows each client has; 0 for all of them where the split is not kept."""
     owner: Array
-    """i32[R]: the client of each row, ascending."""
+    """i32[R]: the client of each row, ascending; N of nobody's."""
 
 
 def check_split(split: Any, official: bool) -> tuple[float, ...]:

@@ -79,6 +79,8 @@ class Job(NamedTuple):
     """What the rule of each reads."""
     known: str
     """By which its checkpoints are found."""
+    room: int
+    """Training examples that all replicates of its program have room for."""
 
 
 def do(
@@ -151,10 +153,13 @@ def rules_work(
         groups = group(runs, build, of.largest, made if len(alikes) == 1 else {}, course.side_by_side != 1)
         bases = [_program(joined, of, course) for joined in groups]
         known = numbered([_known(joined, base) for joined, base in zip(groups, bases)])
+        room = int(of.largest.sizes.sum())
         for place, (joined, base) in enumerate(zip(groups, bases)):
             for r, data in zip(members, of.each):
                 program = base._replace(sim=base.sim._replace(data=data), keys=_seeds(course.first_seed + r, base))
-                jobs.append(Job(program, f"{place}: {joined.name}", r, joined.runs, joined.reads, known[place]))
+                jobs.append(
+                    Job(program, f"{place}: {joined.name}", r, joined.runs, joined.reads, known[place], room)
+                )
                 opened = None if course.begun else _keeper(jobs[-1], course)
                 work = partial(_play, jobs[-1], opened, course)
                 name = f"{jobs[-1].name}, runs {joined.runs} of replicate {r}"
@@ -220,7 +225,7 @@ def _keeper(job: Job, course: Course) -> Keeper | None:
         return None
     known = sha256(job.known.encode()).hexdigest()[:12]
     # The replicates share a program, in which every client has the room of the largest of them.
-    room = {"the room for all replicates' examples": int(job.program.sim.data.sizes.sum())}
+    room = {"the room for all replicates' examples": job.room}
     settings = {"rounds": course.rounds, "eval_every": course.gap, **room}
     return keeper_of(job.program, course.checkpoint / f"{known}-replicate-{job.replicate}", settings)
 

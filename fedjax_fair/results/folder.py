@@ -67,9 +67,9 @@ def claim_folder(folder: Path, overwrite: bool, name: str = "out", how: str = "-
 def clear(folder: Path) -> None:
     """Remove the results that a folder holds, before others come: a call that is cut off leaves none half of which
     are of another call."""
-    # Of those results; without any, it came first.
-    beside = ("contribution.json",) if (folder / "summary.json").exists() else ()
-    for name in (*beside, "summary.json", "summary.csv", "history.npz", "report.html", *DERIVED, *REPORTED):
+    beside = ("contribution.json",) if (folder / "summary.json").exists() else ()  # without results it came first
+    drawn = [name for name in REPORTED if (folder / name).is_file()]  # "figures" may be a file of the user's
+    for name in (*beside, "summary.json", "summary.csv", "history.npz", "report.html", *DERIVED, *drawn):
         (folder / name).unlink(missing_ok=True)
 
 

@@ -19,8 +19,17 @@ from fedjax_fair.results.shares import Contribution
 from fedjax_fair.results.stored import histories_of, metric_of
 
 FORMATS = ("pdf", "svg", "png")
-OF_RESULTS = ("lorenz", "sorted", "histogram", "over_rounds", "frontier")
-NAMES = ("paired", *OF_RESULTS, "selections", "contribution", "coefficients")
+NAMES = (
+    "paired",
+    "lorenz",
+    "sorted",
+    "histogram",
+    "over_rounds",
+    "frontier",
+    "selections",
+    "contribution",
+    "coefficients",
+)
 REPORTED = tuple(f"figures/{name}.{form}" for name in NAMES for form in FORMATS)
 """What a report may have drawn in a results folder."""
 PAIRED = "Paired differences from the baseline: worst 10 % against the mean; crosses are 95 % intervals"

@@ -300,6 +300,10 @@ def test_a_contribution_in_the_folder_is_a_table_by_client_and_a_figure(folder, 
     ff.save(again, runs, overwrite=True)
     assert [path.name for path in (again / "figures").iterdir()] == ["mine.pdf"]  # so was what a report drew
     assert not (again / "contribution.json").exists()  # it was of the results that went
+    shutil.rmtree(again / "figures")
+    (again / "figures").write_text("a user's own")
+    ff.save(again, runs, overwrite=True)
+    assert (again / "figures").read_text() == "a user's own"
     found._replace(shares={"accuracy": np.zeros(3)}, errors={"accuracy": np.zeros(3)}).save(place)
     with pytest.raises(SystemExit):
         main(["report", str(place)])
