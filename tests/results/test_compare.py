@@ -632,6 +632,9 @@ def test_larger_federations_that_come_later_leave_what_is_kept_as_it_is(tmp_path
             assert_array_equal(one.accuracy, other.accuracy)
     with pytest.raises(ValueError, match="rounds was 4 and is 5"):
         ff.compare(rules, build, replicates=9, **{**few, "rounds": 5})
+    others = {0: growing(0), 1: toy.federation((9, 5, 8), seed=1)}
+    with pytest.raises(ValueError, match="the room for all replicates' examples was 17 and is 22"):
+        ff.compare(rules, build, replicates=2, **{**few, "federation": others.__getitem__})
     assert (tmp_path / "replicates.json").read_text() == "[2, 1]\n"  # what was refused has added nothing
     (tmp_path / "replicates.json").write_text("[2, ")
     with pytest.raises(ValueError, match=r"replicates.json cannot be read \(JSONDecodeError\)"):
