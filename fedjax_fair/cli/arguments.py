@@ -216,7 +216,8 @@ def explain(given: list[str], defaults: dict[str, Any]) -> None:
         if plain not in known:
             near = difflib.get_close_matches(plain.lstrip("-"), [name.lstrip("-") for name in known], n=1)
             hint = f"did you mean --{near[0]}?" if near else f"fedjax-fair {command} {everything} lists them all"
-            raise ValueError(f"{command} has no flag {flag}; {hint}")
+            others = [name for name, default in defaults.items() if plain in flags(default)]
+            raise ValueError(f"{command} has no flag {flag}; {f'{others[0]} has' if others else hint}")
         from_words(words, known[plain], flag)
 
 
