@@ -111,14 +111,21 @@ def compared(
 
 
 def keep(
-    out: Path, name: str, quick: bool, replicates: int, rounds: int, found: dict[str, ff.Comparison], **more: Any
+    out: Path,
+    name: str,
+    quick: bool,
+    replicates: int,
+    rounds: int,
+    found: dict[str, ff.Comparison],
+    figure: str = "",
+    **more: Any,
 ) -> None:
-    """A study's comparisons, and what more it has to tell, as JSON beside the table."""
+    """A study's comparisons, and what more it has to tell, as JSON beside the table and its ``figure``."""
     header = about(f"fedjax-fair reproduce {name}{' --quick' if quick else ''}")
     settings = {"quick": quick, "seeds": replicates, "rounds": rounds}
     rows = {case: comparison.to_json() for case, comparison in found.items()}
     write_atomically(out / f"{name}.json", to_json({**header, **settings, **more, "rows": rows}, indent=1))
-    write_atomically(out / f"{name}.md", table(found))
+    write_atomically(out / f"{name}.md", table(found) + figure)
 
 
 @plot.paper()
@@ -174,7 +181,6 @@ def run(quick: bool, out: Path) -> None:
         print(f"{case}\n{found[case].table()}\n", flush=True)
     draw(policies, found, out)
     rewards = {case: policy.rewards.tolist() for case, policy in policies.items()}
-    keep(out, NAME, quick, replicates, rounds, found, rewards=rewards)
-    text = f"{table(found)}\n![Training, and differences from FedAvg]({NAME}.png)\n"
-    write_atomically(out / f"{NAME}.md", text)
-    print(text)
+    figure = f"\n![Training, and differences from FedAvg]({NAME}.png)\n"
+    keep(out, NAME, quick, replicates, rounds, found, figure, rewards=rewards)
+    print(table(found))

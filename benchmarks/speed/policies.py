@@ -7,7 +7,7 @@ federation in it, compiled once; and ``ff.run`` of ``ff.pg_ffl()``, the agent th
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -110,12 +110,12 @@ def in_turn(works: dict[str, Work], repeats: int) -> dict[str, tuple[float, floa
     return {name: tuple(map(statistics.median, zip(*taken))) for name, taken in times.items()}
 
 
-def row(options: Options, of: Alike, state: str) -> tuple[list[str], dict[str, float]]:
-    """Of policies that see this ``state``: a table's row, and its numbers."""
+def row(
+    options: Options, of: Alike, state: str, loop: float, runs: Sequence[Work]
+) -> tuple[list[str], dict[str, float]]:
+    """Of policies that see this ``state``: a table's row, and its numbers; ``loop`` and ``runs`` of ``by_run``."""
     count, threads = options.federations, threads_for(None)
     width, separate = min(SIDE_BY_SIDE, -(-count // threads)), min(options.separate, count)
-    seconds, runs = zip(*(by_run(seed, options.rounds) for seed in range(min(separate, 4))))
-    loop = statistics.median(seconds)
     works: dict[str, Work] = {
         "together": episode(of.each, of, options.rounds, state, width, threads),
         "alone": episode(of.each[:separate], of, options.rounds, state, 1, 1),
@@ -140,9 +140,10 @@ def main() -> None:
     if options.quick:
         options = dataclasses.replace(options, federations=4, rounds=3, separate=2, repeats=1)
     of = alike([federation(seed) for seed in range(options.federations)])
+    loops, runs = zip(*(by_run(seed, options.rounds) for seed in range(min(options.separate, 4))))
     rows, numbers = [], {}
     for state in ("signals", "updates"):
-        cells, numbers[state] = row(options, of, state)
+        cells, numbers[state] = row(options, of, state, statistics.median(loops), runs)
         rows.append(cells)
         print(cells, flush=True)
     notes = (
