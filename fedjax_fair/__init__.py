@@ -85,6 +85,9 @@ from fedjax_fair.types import (
     Trace,
 )
 
+if not gc.get_freeze_count():  # else somebody's frozen objects would thaw
+    gc.freeze()
+    gc.unfreeze()  # what was imported now counts as old: to look through it when collecting begins takes .15 s
 if _collecting:
     gc.enable()
 

@@ -21,14 +21,15 @@ from fedjax_fair.cli.rule_syntax import Entry, parse_rule, row_name, with_rate
 from fedjax_fair.cli.train import header_of, notes_of, progress_of
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.alike import equal
+from fedjax_fair.engine.cluster import cluster_of
 from fedjax_fair.engine.files import write_atomically
 from fedjax_fair.engine.grid import label
 from fedjax_fair.engine.sharing import rule_of as rule_of_pair
 from fedjax_fair.registry.grids import GRIDS, POINTS, rates
 from fedjax_fair.registry.plugins import blamed
-from fedjax_fair.results.compare import compare
+from fedjax_fair.results.compare import played
 from fedjax_fair.results.compare_arguments import check_name
-from fedjax_fair.results.compare_plan import CRITERIA
+from fedjax_fair.results.compare_plan import CRITERIA, Asked, Plan, plan
 from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.folder import files_of, write, write_plots
 from fedjax_fair.types import Simulation
@@ -48,6 +49,10 @@ class Contest(NamedTuple):
     """What to know before it begins."""
     rows: dict[str, str]
     """By row what its name does not say."""
+    named: dict[str, str]
+    """By row the rule's name."""
+    laid: Any = None
+    """The ``Plan`` where no checkpoint is kept."""
 
 
 def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
@@ -95,9 +100,6 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
 
     makers = {text: maker_of(first, entry, cohort_of(first, ground.data)) for text, entry in entries.items()}
     given = {text: {} if rate is None else {"lr": rate} for text, (_, rate) in rated.items()}
-    for text, entry in entries.items():
-        with blamed(entry.rule):
-            build(makers[text](**given[text]), ground.data, **given[text])
     grids = {text: grid_of(first, entry) for text, entry in entries.items()} if experiment.tune else {}
     rates_given = {text: {name: [rate] for name, rate in own.items()} for text, own in given.items()}
     tune = {text: grid for text, own in rates_given.items() if (grid := grids.get(text, {}) | own)}
@@ -109,7 +111,18 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
         *on_choice(first),
         *on_own_rules(entries, grids),
     ]
-    return Contest(ground, cohort_of(first, ground.data), makers, build, on, tune, remarks, rows_of(first, texts))
+    rows, rules = rows_of(first, texts), {text: entry.rule for text, entry in entries.items()}
+    contest = Contest(ground, cohort_of(first, ground.data), makers, build, on, tune, remarks, rows, rules)
+    return contest._replace(laid=lay_out(contest))
+
+
+def lay_out(contest: Contest, kept: bool = False) -> Plan:
+    """Check everything and group the runs; ``kept`` in the checkpoint's folder, which is this call's by then."""
+    experiment: Any = contest.ground.experiment
+    nothing = {} if kept else {"checkpoint": None, "every": None}
+    cluster = cluster_of(experiment.workers, experiment.scheduler)
+    asked = Asked(contest.rules, contest.build, cluster=cluster, **arguments_of(contest) | nothing)
+    return plan(asked, within=lambda row: blamed(contest.named[row]))
 
 
 def maker_of(experiment: Experiment, entry: Entry, cohort: int) -> Callable[..., Any]:
@@ -202,8 +215,7 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
     notes = notes_of(contest.ground, contest.cohort, " in the first replicate" * drawn)
     for remark in contest.remarks:
         notes.print(remark)
-    sharing = {"workers": experiment.workers, "scheduler": experiment.scheduler}
-    found = compare(contest.rules, contest.build, **arguments_of(contest), **sharing)
+    found = played(contest.laid if experiment.checkpoint is None else lay_out(contest, kept=True))
     found = with_flag_names(found)._replace(rows=contest.rows)
     if found.settings:
         say_what_was_chosen(folder, found)

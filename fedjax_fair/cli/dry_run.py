@@ -5,13 +5,11 @@ from typing import Any
 
 import jax
 
-from fedjax_fair.cli.comparing import Contest, arguments_of
+from fedjax_fair.cli.comparing import Contest
 from fedjax_fair.cli.plan import Grid, Plan
 from fedjax_fair.cli.train import notes_of
 from fedjax_fair.engine.cluster import counted
 from fedjax_fair.engine.grid import floats_of, groups, points_of
-from fedjax_fair.results.compare_plan import Asked
-from fedjax_fair.results.compare_plan import plan as laid_out
 
 
 def say(plan: Plan | Grid | Contest) -> None:
@@ -61,8 +59,7 @@ def counts_of_comparison(contest: Contest) -> tuple[dict[str, int], str]:
     ``at_once``: the most pieces that workers can share; those of the references come later where they have the
     chosen setting of a tuned baseline.
     """
-    here = {**arguments_of(contest), "checkpoint": None, "every": None}  # where nothing is left behind
-    laid = laid_out(Asked(contest.rules, contest.build, cluster=None, **here))
+    laid = contest.laid
     asked, work = laid.asked, laid.works[0]
     rows = 2 * asked.replicates * asked.references
     counts = {

@@ -16,6 +16,7 @@ from fedjax_fair.engine.history import History
 from fedjax_fair.results.compare_plan import Asked, Plan, is_tuned, plan, play_task
 from fedjax_fair.results.compare_runs import do
 from fedjax_fair.results.comparison import Comparison, measured
+from fedjax_fair.results.generations import remember
 from fedjax_fair.results.rows import rows_of
 from fedjax_fair.types import Aggregator, Method, Simulation
 
@@ -126,19 +127,20 @@ def compare(
         cluster_of(workers, scheduler),
         first_seed,
     )
-    return _contest(plan(asked))
+    return played(plan(asked))
 
 
-def _contest(laid: Plan) -> Comparison:
+def played(laid: Plan) -> Comparison:
     """Play what is laid out, choose settings, play the references with them."""
     asked, grids, points, course = laid.asked, laid.grids, laid.points, laid.course
+    remember(course.checkpoint, asked.generations or [])
     baseline = asked.baseline or ""
     tuned = [rule for rule in asked.rules if grids[rule]] if is_tuned(grids) else []
     judged = (laid.judge, asked.last, laid.clients)
     told = None if asked.progress is False else _pieces(laid)
     found = do(laid.works, course, play_task, (asked, None), told, partial(_ready, laid))
-    played = iter(found[0])
-    histories = {rule: [next(played) for _ in points[rule]] for rule in asked.rules}
+    histories_of = iter(found[0])
+    histories = {rule: [next(histories_of) for _ in points[rule]] for rule in asked.rules}
     tried = {rule: [measured(each, *judged) for each in histories[rule]] for rule in tuned}
     chosen = dict.fromkeys(asked.rules, 0)
     if tuned:

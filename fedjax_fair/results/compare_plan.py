@@ -1,6 +1,7 @@
 """A comparison laid out: arguments checked, federations drawn, runs grouped by program; nothing is trained."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ from fedjax_fair.results.compare_arguments import (
     settings_of_rule,
 )
 from fedjax_fair.results.compare_runs import Course, Form, Work, rules_work
-from fedjax_fair.results.generations import generations, remember
+from fedjax_fair.results.generations import generations
 from fedjax_fair.results.reference_runs import references_work
 from fedjax_fair.types import Simulation
 
@@ -96,8 +97,10 @@ def is_tuned(grids: Mapping[str, Mapping[str, list[Any]]]) -> bool:
     return any(len(values) > 1 for grid in grids.values() for values in grid.values())
 
 
-def plan(asked: Asked, begun: bool = False) -> Plan:
+def plan(asked: Asked, begun: bool = False, within: Callable[[str], AbstractContextManager[None]] = named) -> Plan:
     """Lay a comparison out. ``begun``: by a process that another one has asked for a part of it.
+
+    ``within`` says of which rule something is raised.
 
     Raises:
       ValueError: an argument that does not fit.
@@ -131,7 +134,7 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
     splits = {split, judge} if is_tuned(grids) else {split}
     made: dict[str, Simulation] = {}
     for rule, given in rules.items():
-        with named(rule):
+        with within(rule):
             make, known = maker_of(build, given)(of.largest), [*made.values()]
             made[rule] = check_build(rule, make, of.largest, grids[rule], splits, known)
     metric = next(iter(made.values())).metric or ACCURACY
@@ -162,8 +165,6 @@ def plan(asked: Asked, begun: bool = False) -> Plan:
     works = [rules_work(runs, build, alikes, course, made)]
     if asked.references and not grids[baseline]:  # else once it is known with which settings
         works.append(laid.references(0))
-    if not begun:
-        remember(folder, added)
     return laid._replace(works=works)
 
 

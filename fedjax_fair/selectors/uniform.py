@@ -1,5 +1,6 @@
 """Uniform selection without replacement."""
 
+import functools
 from typing import get_args
 
 import jax
@@ -33,15 +34,19 @@ def uniform(m: int, among: Among = "all") -> Selector:
         return weighted(m, lambda sizes: jnp.zeros_like(sizes), among)
 
     def select(state: State, key: Key, context: Context) -> tuple[Array, State]:
-        n = context.n_clients
-        if m == n:
-            return jnp.arange(n, dtype=jnp.int32), state
-        last = jnp.arange(n - m, n, dtype=jnp.int32)
-        draws = jax.random.randint(key, (m,), 0, last + 1, jnp.int32)  # the i-th: of the first n - m + i + 1
-
-        def add(i: Array, ids: Array) -> Array:
-            return ids.at[i].set(jnp.where((ids == draws[i]).any(), last[i], draws[i]))
-
-        return jax.lax.fori_loop(0, m, add, jnp.full((m,), -1, jnp.int32)), state
+        return _drawn(key, m, context.n_clients), state
 
     return Selector(init, select, observe, m)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2), inline=True)  # traced once for all simulations that ask
+def _drawn(key: Key, m: int, n: int) -> Array:
+    if m == n:
+        return jnp.arange(n, dtype=jnp.int32)
+    last = jnp.arange(n - m, n, dtype=jnp.int32)
+    draws = jax.random.randint(key, (m,), 0, last + 1, jnp.int32)  # the i-th: of the first n - m + i + 1
+
+    def add(i: Array, ids: Array) -> Array:
+        return ids.at[i].set(jnp.where((ids == draws[i]).any(), last[i], draws[i]))
+
+    return jax.lax.fori_loop(0, m, add, jnp.full((m,), -1, jnp.int32))

@@ -197,6 +197,13 @@ def test_with_a_data_seed_all_replicates_have_one_federation():
     assert callable(prepare_comparison(*read_command(words)).federation)
 
 
+def test_workers_can_be_sent_what_a_comparison_is_made_of():
+    cloudpickle = pytest.importorskip("cloudpickle")
+    contest = prepare_comparison(*read_command(["compare", *SMALL, "--algorithms", "fedavg", "fedmaba"]))
+    sent = cloudpickle.loads(cloudpickle.dumps(contest.laid.asked))
+    assert np.array_equal(sent.federation(1).x, contest.federation(1).x)
+
+
 def test_a_setting_of_something_unused_is_remarked_on(tmp_path, capsys):
     flags = ["--fedmaba.alpha", ".3", "--partition", "dirichlet", "--afl.lr", ".2", *ALONE]
     main(["compare", *SMALL, *flags, "--dry-run", "--out", str(tmp_path / "o"), "--algorithms", "afl"])
