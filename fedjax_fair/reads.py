@@ -72,7 +72,7 @@ def reads(
             selector.observe(selector.init(sizes, key), report) if selector is not None else (),
         )
 
-    report = jax.eval_shape(lambda p: toy_report(slots, p, method.memory), params)
+    report = report_form(slots, params, method.memory)
     with explained(), _without_messages(method.memory):
         program = jax.make_jaxpr(results)(report, params)
     fields = jax.tree.unflatten(jax.tree.structure((report, params)), used_inputs(program.jaxpr))[0]
@@ -168,6 +168,11 @@ def used_inputs(program: Jaxpr) -> list[bool]:
     return [v in alive for v in program.invars]
 
 
+def report_form(slots: int, params: Params, memory: Memory | None = None) -> Report:
+    """The shapes and types of a report from so many clients."""
+    return _of_ones.eval_shape(slots, params, memory)
+
+
 def toy_report(slots: int, params: Params, memory: Memory | None = None) -> Report:
     """A report of ones from clients 0 ... slots - 1, with updates shaped as ``params``."""
     one, sent = jnp.ones((slots,)), message_of(memory, params)
@@ -188,3 +193,6 @@ def toy_report(slots: int, params: Params, memory: Memory | None = None) -> Repo
         steps=jnp.ones((slots,), jnp.int32),
         message=sent if memory is not None and memory.summed else like(sent),
     )
+
+
+_of_ones = jax.jit(toy_report, static_argnums=(0, 2))  # traced once for all simulations of one form

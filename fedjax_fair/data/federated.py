@@ -92,6 +92,10 @@ class FederatedData(NamedTuple):
         y = rows_of(self.y, rows)
         return (x if self.normalizer is None else normalize(x, self.normalizer)), y
 
+    def form(self, count: int) -> tuple[Any, Any]:
+        """The shapes and types of so many examples, as :meth:`take` gives them."""
+        return jax.eval_shape(FederatedData.take, self, jax.ShapeDtypeStruct((count,), jnp.int32))
+
     def places(self, ids: Array) -> Array:
         """Where the tables have these clients: at their numbers, or at those of the cohort's slots."""
         if self.ids is None:

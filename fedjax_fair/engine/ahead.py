@@ -19,7 +19,7 @@ from fedjax_fair.engine.selection import Cohort, select
 from fedjax_fair.engine.signals import scored
 from fedjax_fair.numerics.model_size import is_small, is_tiny
 from fedjax_fair.numerics.xla_options import SMALL, TINY, compiled
-from fedjax_fair.reads import toy_report, used_inputs
+from fedjax_fair.reads import report_form, used_inputs
 from fedjax_fair.types import Evaluation, Info, Params, SimState, Simulation
 
 BYTES = 2**23
@@ -92,7 +92,7 @@ def _learns_nothing(parts: Components, state: SimState, data: FederatedData) -> 
     own = len(jax.tree.leaves(state.selector))
     if list(program.outvars[1:]) != list(program.invars[len(program.invars) - own :]):
         return False  # selecting moves it, as where it is whose turn it is
-    report = jax.eval_shape(lambda p: toy_report(parts.selector.cohort, p, parts.memory), state.params)
+    report = report_form(parts.selector.cohort, state.params, parts.memory)
     seen = jax.make_jaxpr(parts.selector.observe)(state.selector, report).jaxpr
     return list(seen.outvars) == list(seen.invars[:own])  # nor does the feedback
 

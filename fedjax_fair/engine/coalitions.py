@@ -125,10 +125,12 @@ def _by_blocks(some: Callable[[Array], Any], course: Course) -> Game:
     width = course.width
 
     def game(members: np.ndarray) -> np.ndarray:
-        def work(first: int) -> np.ndarray:
+        def work(first: int, compiled: Callable[[], None]) -> np.ndarray:
             mine = members[first : first + width]
             filled = mine[np.minimum(np.arange(width), len(mine) - 1)]
-            found = np.asarray(some(jnp.asarray(filled)), np.float64)[: len(mine)]
+            values = some(jnp.asarray(filled))
+            compiled()
+            found = np.asarray(values, np.float64)[: len(mine)]
             course.advance(len(mine))
             return found
 

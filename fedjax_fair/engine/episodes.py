@@ -66,10 +66,12 @@ def player(
     blocks = [[leaf[place] for leaf in own] for place in places]
 
     def play_all(params: Params, std: Array, keys: Any) -> Explored:
-        tasks = [
-            Task(0, partial(play, params, std, shared, keys[place], block)) for place, block in zip(places, blocks)
-        ]
-        played = in_threads(tasks, threads)
+        def work(place: np.ndarray, block: list[Any], compiled: Callable[[], None]) -> Explored:
+            playing = play(params, std, shared, keys[place], block)
+            compiled()
+            return jax.block_until_ready(playing)  # more blocks than threads at once get in each other's way
+
+        played = in_threads([Task(0, partial(work, *each)) for each in zip(places, blocks)], threads)
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[: len(datas)], *played)
 
     return play_all

@@ -43,7 +43,7 @@ def check_fit(
     Raises:
       ValueError: the model, the loss, the metric and the labels do not go together.
     """
-    x, y = jax.eval_shape(lambda: data.take(jnp.zeros((2,), jnp.int32)))
+    x, y = data.form(2)
     examples = some_examples(data)
     programs = None if examples is None or is_stock(net) else two_and_three(net, params, data, examples[0])
     outputs = _one_array(forward(net, params, x).outputs if programs is None else programs[0])

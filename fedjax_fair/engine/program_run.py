@@ -26,10 +26,12 @@ def train(
     advance: Callable[[int], None],
     first: bool = False,
     seen: Callable[[dict[str, Evaluation]], None] | None = None,
+    compiled: Callable[[], None] = lambda: None,
 ) -> tuple[list[History], list[bool]]:
     """One history per run, as ``run`` makes it: from the keeper's checkpoint on, and with new ones; and whether its
     model stayed as it was. ``first``: an evaluation comes ahead of any round. ``seen`` is
-    given every chunk's scores, f32[runs, T_eval, N] each, and may refuse them."""
+    given every chunk's scores, f32[runs, T_eval, N] each, and may refuse them. ``compiled`` is called once the
+    programs of all chunks are there."""
     runs, states, began = range(len(program.owners)), program.start(), 0
     past: list[History] = []
     begun = watch.kept(states.params)
@@ -47,8 +49,13 @@ def train(
         now = [join([(gaps, _of(r, record)) for gaps, record in pieces], began) for r in runs] if pieces else past
         return [*map(after, past, now)] if past and pieces else now
 
-    for evaluations, length in cuts(began, first and not past):
+    cut = [*cuts(began, first and not past)]
+    lacking = {*cut}
+    for evaluations, length in cut:
         states, record = go_on(states, numbers, data, evaluations=evaluations, every=length, **program.call)
+        lacking.discard((evaluations, length))
+        if not lacking:  # and the rounds are being played
+            compiled()
         pieces.append((np.full(evaluations, length), jax.device_get(record)))
         played += evaluations * length
         if seen is not None:

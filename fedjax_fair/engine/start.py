@@ -33,7 +33,7 @@ def shapes_of(net: Model, data: FederatedData) -> tuple[Any, Params]:
     Raises:
       ValueError: parameters that cannot be averaged, or an example that the model takes in another form only.
     """
-    example = jax.eval_shape(lambda: data.take(jnp.zeros((1,), jnp.int32))[0])
+    example, _ = data.form(1)
     try:
         shapes = jax.eval_shape(net.init, jax.random.key(0), example)
     except Exception as error:  # whatever a user's model raises

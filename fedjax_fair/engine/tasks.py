@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -22,8 +23,9 @@ class Task(NamedTuple):
     """A piece of work."""
 
     program: Hashable
-    """Tasks of one program: the first, which compiles it, is done before the others begin."""
+    """Tasks of one program: the first compiles it before the others begin."""
     work: Callable[..., object]
+    """Takes a function to call once the program is compiled; where it does not, it is by the end of the work."""
     rounds: int = 0
     """That it plays, for the progress."""
     name: str = ""
@@ -51,7 +53,7 @@ def in_threads(tasks: Sequence[Task], threads: int, halted: threading.Event | No
     """
     halted = threading.Event() if halted is None else halted
     if threads == 1 or len(tasks) < 2:
-        return [task.work() for task in tasks]
+        return [task.work(lambda: None) for task in tasks]
     queue, found = _Queue(tasks), dict[int, object]()
     settled = {name: getattr(jax.config, name) for name in (*SETTINGS, "jax_default_device")}
 
@@ -59,8 +61,8 @@ def in_threads(tasks: Sequence[Task], threads: int, halted: threading.Event | No
         with settled_as(settled), jax.default_device(settled["jax_default_device"]):
             try:
                 while (i := queue.take()) is not None:
-                    found[i] = tasks[i].work()
-                    queue.done(i)
+                    found[i] = tasks[i].work(partial(queue.compiled, i))
+                    queue.compiled(i)
             except BaseException:
                 queue.end()
                 raise
@@ -88,7 +90,7 @@ class _Queue:
         self.tasks = tasks
         self.left = list(range(len(tasks)))
         self.begun: set[Hashable] = set()
-        self.compiled: set[Hashable] = set()
+        self.ready: set[Hashable] = set()
         self.changed = threading.Condition()
         self.tracing = self.ended = False
 
@@ -118,15 +120,15 @@ class _Queue:
     def _next(self) -> int | None:
         """The first of a program; while one is traced, rather one whose program is compiled, or needs no trace."""
         busy = self.tracing
-        ready = next((i for i in self.left if self.tasks[i].program in self.compiled), None)
+        ready = next((i for i in self.left if self.tasks[i].program in self.ready), None)
         fresh = (i for i in self.left if self.tasks[i].program not in self.begun)
         first = next((i for i in fresh if not busy or self.tasks[i].trace is None), None)
         return ready if first is None or (busy and ready is not None) else first
 
-    def done(self, i: int) -> None:
+    def compiled(self, i: int) -> None:
         """Those that share its program may begin."""
         with self.changed:
-            self.compiled.add(self.tasks[i].program)
+            self.ready.add(self.tasks[i].program)
             self.changed.notify_all()
 
     def end(self) -> None:

@@ -113,7 +113,7 @@ def do(
         if course.cluster is None:
             advance(sum(task.kept for task in tasks))
             here = [task._replace(work=partial(task.work, stop, beyond(task.kept, advance))) for task in tasks]
-            ready = [Task("beside", lambda: None, trace=beside)] * (len(here) > 1)
+            ready = [Task("beside", lambda compiled: None, trace=beside)] * (len(here) > 1)
             results = iter(in_threads([*here, *ready], course.threads, halted))
         else:
             results = iter(on_cluster(course.cluster, far, shared, pieces, shown, remark))
@@ -197,13 +197,14 @@ def _play(
     course: Course,
     stop: Callable[[], bool],
     advance: Callable[[int], None],
+    compiled: Callable[[], None],
 ) -> tuple[list[History], list[bool]]:
     if stop():
         raise KeyboardInterrupt(f"stopped; what is trained is kept in {course.checkpoint}")
     keeper = _keeper(job, course) if course.begun else opened
     cuts = partial(chunks, course.rounds, course.gap, course.chunk)
     seen = partial(_check_values, job.program.sim)
-    return train(job.program, keeper, cuts, course.every or 1, stop, advance, seen=seen)
+    return train(job.program, keeper, cuts, course.every or 1, stop, advance, seen=seen, compiled=compiled)
 
 
 def _check_values(sim: Simulation, scores: Mapping[str, Evaluation]) -> None:

@@ -85,6 +85,7 @@ def _trainings(
     place: Callable[[], Kept | None],
     stop: Callable[[], bool],
     advance: Callable[[int], None],
+    compiled: Callable[[], None],
 ) -> list[references.Scores]:
     """The results of each training: every client's, [L, N], or of one that trains alone its own, [L]."""
     kept, rounds = place() if course.begun else opened, int(row.lengths.sum())
@@ -95,7 +96,7 @@ def _trainings(
         for client in row.clients[written:]:
             if stop():
                 raise KeyboardInterrupt(f"stopped; what is trained is kept in {course.checkpoint}")
-            scores = row.training.train(row.key, client, row.lengths, course.rounds, row.data)
+            scores = row.training.train(row.key, client, row.lengths, course.rounds, row.data, compiled)
             found.append(jax.tree.map(partial(_own, client), scores) if row.name == "local" else scores)
             if kept is not None and (len(found) - written) * rounds >= often:
                 kept.save(found)

@@ -1,6 +1,6 @@
 """What a comparison is measured against: every client that trains alone, and one that has everybody's examples."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -31,12 +31,23 @@ class Reference(NamedTuple):
     trained: Compiled
     """``(key, client, stretches, of, data) -> {split: evaluations}``, compiled."""
 
-    def train(self, key: Key, client: int, stretches: np.ndarray, of: int, data: FederatedData) -> Scores:
+    def train(
+        self,
+        key: Key,
+        client: int,
+        stretches: np.ndarray,
+        of: int,
+        data: FederatedData,
+        compiled: Callable[[], None] = lambda: None,
+    ) -> Scores:
         """Every client's results, [L, N] NumPy arrays, with the model that this one trains: after each stretch.
 
         ``stretches`` are L numbers of rounds. A schedule runs through the federation's ``of`` rounds meanwhile.
+        ``compiled`` is called once the program is there, and plays.
         """
-        found: Scores = jax.device_get(self.trained(key, client, stretches, of, data))
+        played = self.trained(key, client, stretches, of, data)
+        compiled()
+        found: Scores = jax.device_get(played)
         return found
 
 

@@ -16,7 +16,7 @@ import optax
 from jax import Array
 
 from fedjax_fair.checks import check_range, said
-from fedjax_fair.reads import toy_report
+from fedjax_fair.reads import report_form
 from fedjax_fair.robustness.loss_clipping import clip_losses as clip_losses
 from fedjax_fair.types import Key, Memory, Params, Report, State
 
@@ -183,7 +183,7 @@ def check_descends(
             )
         return moved
 
-    report = jax.eval_shape(lambda p: toy_report(cohort, p, memory), params)
+    report = report_form(cohort, params, memory)
     try:
         jax.eval_shape(trace, report, params, jax.random.key(0))
     except TypeError as error:  # one that wants more, such as the loss (value=)
