@@ -179,8 +179,11 @@ def gradient(params: Params, explored: Explored, returns: Array, std: Array) -> 
     score = jnp.where(explored.acted, explored.noise / std, 0)
     factor = score * returns[:, :, None] / len(returns)
 
-    def weighted(params: Params) -> Array:
-        mean = mean_action(params, explored.seen.reshape(-1, explored.seen.shape[-1]))
-        return (mean * factor.reshape(-1)).sum()
+    def weighted(params: Params, seen: Array, factor: Array) -> Array:
+        return (mean_action(params, seen.reshape(-1, seen.shape[-1])) * factor.reshape(-1)).sum()
 
-    return jax.grad(weighted)(params)
+    def add(total: Params, one: tuple[Array, Array]) -> tuple[Params, None]:
+        return jax.tree.map(jnp.add, total, jax.grad(weighted)(params, *one)), None
+
+    # One federation at a time: the layers of all of them are a gigabyte where each has a hundred clients.
+    return jax.lax.scan(add, jax.tree.map(jnp.zeros_like, params), (explored.seen, factor))[0]
