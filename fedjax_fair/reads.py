@@ -170,7 +170,9 @@ def used_inputs(program: Jaxpr) -> list[bool]:
 
 def report_form(slots: int, params: Params, memory: Memory | None = None) -> Report:
     """The shapes and types of a report from so many clients."""
-    return _of_ones.eval_shape(slots, params, memory)
+    if memory is None:
+        return _of_ones.eval_shape(slots, params)
+    return jax.eval_shape(lambda params: toy_report(slots, params, memory), params)
 
 
 def toy_report(slots: int, params: Params, memory: Memory | None = None) -> Report:
@@ -195,4 +197,4 @@ def toy_report(slots: int, params: Params, memory: Memory | None = None) -> Repo
     )
 
 
-_of_ones = jax.jit(toy_report, static_argnums=(0, 2))  # traced once for all simulations of one form
+_of_ones = jax.jit(toy_report, static_argnums=0)  # traced once for all simulations of one form

@@ -94,7 +94,10 @@ class FederatedData(NamedTuple):
 
     def form(self, count: int) -> tuple[Any, Any]:
         """The shapes and types of so many examples, as :meth:`take` gives them."""
-        return jax.eval_shape(FederatedData.take, self, jax.ShapeDtypeStruct((count,), jnp.int32))
+        rows = jax.ShapeDtypeStruct((count,), jnp.int32)
+        if isinstance(self.x, HostStore | Handed):  # what JAX traces once and for all would keep it alive
+            return jax.eval_shape(lambda rows: self.take(rows), rows)
+        return jax.eval_shape(FederatedData.take, self._replace(names=None), rows)
 
     def places(self, ids: Array) -> Array:
         """Where the tables have these clients: at their numbers, or at those of the cohort's slots."""
