@@ -87,7 +87,7 @@ from fedjax_fair.types import (
 
 if not gc.get_freeze_count():  # else somebody's frozen objects would thaw
     gc.freeze()
-    gc.unfreeze()  # what was imported now counts as old: to look through it when collecting begins takes .15 s
+    gc.unfreeze()  # what was imported now counts as old: the next collections, of young objects, took .15 s for it
 if _collecting:
     gc.enable()
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import itertools
 import json
 import re
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from fedjax_fair import plot
 from fedjax_fair.checks import check_choice, check_count
 from fedjax_fair.cli import components as parts
 from fedjax_fair.cli.experiment import Experiment
+from fedjax_fair.cli.folders import say_what_was_chosen
 from fedjax_fair.cli.plan import Ground, cohort_of, lay_ground, rule_of, simulate_rule
 from fedjax_fair.cli.remarks import on_choice, on_names, on_own_rules, on_rates, on_weights, rows_of
 from fedjax_fair.cli.rule_syntax import Entry, parse_rule, row_name, with_rate
@@ -22,8 +22,6 @@ from fedjax_fair.cli.train import header_of, notes_of, progress_of
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.alike import equal
 from fedjax_fair.engine.cluster import cluster_of
-from fedjax_fair.engine.files import write_atomically
-from fedjax_fair.engine.grid import label
 from fedjax_fair.engine.sharing import rule_of as rule_of_pair
 from fedjax_fair.registry.grids import GRIDS, POINTS, rates
 from fedjax_fair.registry.plugins import blamed
@@ -49,10 +47,10 @@ class Contest(NamedTuple):
     """What to know before it begins."""
     rows: dict[str, str]
     """By row what its name does not say."""
-    named: dict[str, str]
+    rule_names: dict[str, str]
     """By row the rule's name."""
-    laid: Any = None
-    """The ``Plan`` where no checkpoint is kept."""
+    laid: Plan | None = None
+    """Where no checkpoint is kept: else it waits until the checkpoint's folder is this call's."""
 
 
 def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
@@ -113,16 +111,18 @@ def prepare_comparison(experiment: Any, texts: tuple[str, ...]) -> Contest:
     ]
     rows, rules = rows_of(first, texts), {text: entry.rule for text, entry in entries.items()}
     contest = Contest(ground, cohort_of(first, ground.data), makers, build, on, tune, remarks, rows, rules)
-    return contest._replace(laid=lay_out(contest))
+    if experiment.checkpoint is None:
+        return contest._replace(laid=lay_out(contest))
+    for text, entry in entries.items():
+        with blamed(entry.rule):
+            build(makers[text](**given[text]), ground.data, **given[text])
+    return contest
 
 
 def lay_out(contest: Contest, kept: bool = False) -> Plan:
     """Check everything and group the runs; ``kept`` in the checkpoint's folder, which is this call's by then."""
-    experiment: Any = contest.ground.experiment
-    nothing = {} if kept else {"checkpoint": None, "every": None}
-    cluster = cluster_of(experiment.workers, experiment.scheduler)
-    asked = Asked(contest.rules, contest.build, cluster=cluster, **arguments_of(contest) | nothing)
-    return plan(asked, within=lambda row: blamed(contest.named[row]))
+    asked = Asked(contest.rules, contest.build, **arguments_of(contest, kept))
+    return plan(asked, within=lambda row: blamed(contest.rule_names[row]))
 
 
 def maker_of(experiment: Experiment, entry: Entry, cohort: int) -> Callable[..., Any]:
@@ -184,8 +184,8 @@ def grid_of(experiment: Experiment, entry: Entry) -> dict[str, list[Any]]:
     return {**own, "lr": rates(experiment.lr, POINTS // tried)}
 
 
-def arguments_of(contest: Contest) -> dict[str, Any]:
-    """The arguments of ``ff.compare`` beside the rules, ``build``, and who does the work."""
+def arguments_of(contest: Contest, kept: bool) -> dict[str, Any]:
+    """What is asked for beside the rules and ``build``."""
     experiment: Any = contest.ground.experiment
     return {
         "federation": contest.federation,
@@ -203,8 +203,9 @@ def arguments_of(contest: Contest) -> dict[str, Any]:
         "side_by_side": 1 if experiment.devices > 1 else "auto",
         "threads": 1 if experiment.devices > 1 else None,
         "progress": progress_of(experiment, f"{len(contest.rules)} rules x {experiment.replicates} replicates"),
-        "checkpoint": experiment.checkpoint,
-        "every": experiment.checkpoint_every,
+        "checkpoint": experiment.checkpoint if kept else None,
+        "every": experiment.checkpoint_every if kept else None,
+        "cluster": cluster_of(experiment.workers, experiment.scheduler),
     }
 
 
@@ -215,7 +216,7 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
     notes = notes_of(contest.ground, contest.cohort, " in the first replicate" * drawn)
     for remark in contest.remarks:
         notes.print(remark)
-    found = played(contest.laid if experiment.checkpoint is None else lay_out(contest, kept=True))
+    found = played(contest.laid or lay_out(contest, kept=True))
     found = with_flag_names(found)._replace(rows=contest.rows)
     if found.settings:
         say_what_was_chosen(folder, found)
@@ -227,15 +228,6 @@ def train_comparison(contest: Contest, folder: Path, command: list[str]) -> None
         if experiment.replicates > 1 and len(found.runs) > 1:
             drawn = plot.paired_frontier(found.differences(), found.baseline, rules=found.runs)
             plot.save(drawn, folder / "paired.png")
-
-
-def say_what_was_chosen(folder: Path, found: Comparison) -> None:
-    """Head ``config.toml``, which holds the settings before tuning, with a comment on those that were chosen."""
-    config = folder / "config.toml"
-    chosen = "".join(f"#   {rule} {label(point)}\n" for rule, point in found.settings.items())
-    said = "# Tuned: the results are those of the settings chosen on validation, in place of what stands below.\n"
-    settings = itertools.dropwhile(lambda line: line.startswith("#"), config.read_text().splitlines(keepends=True))
-    write_atomically(config, said + chosen + "".join(settings))
 
 
 def finish(contest: Contest, folder: Path, found: Comparison, notes: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from fedjax_fair.cli.comparing import Contest
+from fedjax_fair.cli.comparing import Contest, lay_out
 from fedjax_fair.cli.plan import Grid, Plan
 from fedjax_fair.cli.train import notes_of
 from fedjax_fair.engine.cluster import counted
@@ -59,7 +59,7 @@ def counts_of_comparison(contest: Contest) -> tuple[dict[str, int], str]:
     ``at_once``: the most pieces that workers can share; those of the references come later where they have the
     chosen setting of a tuned baseline.
     """
-    laid = contest.laid
+    laid = contest.laid or lay_out(contest)
     asked, work = laid.asked, laid.works[0]
     rows = 2 * asked.replicates * asked.references
     counts = {

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import importlib.util
+import itertools
 import os
 import re
 import shlex
@@ -18,6 +19,8 @@ from fedjax_fair.cli.resuming import RESUME, digest_of_config
 from fedjax_fair.cli.toml import dump_toml
 from fedjax_fair.cli.unused import needless, say_unused
 from fedjax_fair.engine.files import to_json, write_atomically
+from fedjax_fair.engine.grid import label
+from fedjax_fair.results.comparison import Comparison
 from fedjax_fair.results.folder import check_free, claim_folder, clear, new_folder
 
 
@@ -148,3 +151,12 @@ def claim_folders(
         told = {"command": command, "out": str(folder.absolute()), "config": digest_of_config(keep)}
         write_atomically(keep / RESUME, to_json(told))
     return folder
+
+
+def say_what_was_chosen(folder: Path, found: Comparison) -> None:
+    """Head ``config.toml``, which holds the settings before tuning, with a comment on those that were chosen."""
+    config = folder / "config.toml"
+    chosen = "".join(f"#   {rule} {label(point)}\n" for rule, point in found.settings.items())
+    said = "# Tuned: the results are those of the settings chosen on validation, in place of what stands below.\n"
+    settings = itertools.dropwhile(lambda line: line.startswith("#"), config.read_text().splitlines(keepends=True))
+    write_atomically(config, said + chosen + "".join(settings))

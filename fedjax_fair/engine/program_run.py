@@ -30,8 +30,8 @@ def train(
 ) -> tuple[list[History], list[bool]]:
     """One history per run, as ``run`` makes it: from the keeper's checkpoint on, and with new ones; and whether its
     model stayed as it was. ``first``: an evaluation comes ahead of any round. ``seen`` is
-    given every chunk's scores, f32[runs, T_eval, N] each, and may refuse them. ``compiled`` is called once the
-    programs of all chunks are there."""
+    given every chunk's scores, f32[runs, T_eval, N] each, and may refuse them. ``compiled`` is called as
+    soon as the programs of all chunks are there, and after every later chunk."""
     runs, states, began = range(len(program.owners)), program.start(), 0
     past: list[History] = []
     begun = watch.kept(states.params)

@@ -25,7 +25,7 @@ class Task(NamedTuple):
     program: Hashable
     """Tasks of one program: the first compiles it before the others begin."""
     work: Callable[..., object]
-    """Takes a function to call once the program is compiled; where it does not, it is by the end of the work."""
+    """Takes a function to call as soon as the program is compiled; if it does not, it is by the end of the work."""
     rounds: int = 0
     """That it plays, for the progress."""
     name: str = ""

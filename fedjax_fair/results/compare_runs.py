@@ -61,7 +61,8 @@ class Work(NamedTuple):
     """Tasks, and what becomes of their results."""
 
     tasks: list[Task]
-    """Each is called with ``stop() -> bool`` and ``advance(rounds)``, first with those that were kept."""
+    """Each takes ``stop() -> bool``, ``advance(rounds)``, called first with those that were kept, and the function
+    that a ``Task`` tells of."""
     collect: Callable[[list[Any]], Any]
     programs: str = ""
     """Which rules share one, where there are several."""

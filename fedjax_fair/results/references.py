@@ -43,7 +43,7 @@ class Reference(NamedTuple):
         """Every client's results, [L, N] NumPy arrays, with the model that this one trains: after each stretch.
 
         ``stretches`` are L numbers of rounds. A schedule runs through the federation's ``of`` rounds meanwhile.
-        ``compiled`` is called once the program is there, and plays.
+        ``compiled`` is called as soon as the program is there, and plays.
         """
         played = self.trained(key, client, stretches, of, data)
         compiled()

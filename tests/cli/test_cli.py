@@ -200,8 +200,16 @@ def test_with_a_data_seed_all_replicates_have_one_federation():
 def test_workers_can_be_sent_what_a_comparison_is_made_of():
     cloudpickle = pytest.importorskip("cloudpickle")
     contest = prepare_comparison(*read_command(["compare", *SMALL, "--algorithms", "fedavg", "fedmaba"]))
+    assert contest.laid is not None
     sent = cloudpickle.loads(cloudpickle.dumps(contest.laid.asked))
     assert np.array_equal(sent.federation(1).x, contest.federation(1).x)
+
+
+def test_a_comparison_that_is_kept_is_checked_first_and_laid_out_when_the_folder_is_its_own(tmp_path):
+    words = ["compare", *SMALL, "--algorithms", "fedavg", "--checkpoint", str(tmp_path / "kept")]
+    assert prepare_comparison(*read_command(words)).laid is None
+    with pytest.raises(ValueError, match="labels must be 0 or 1"):
+        prepare_comparison(*read_command([*words, "--loss", "sigmoid_cross_entropy"]))
 
 
 def test_a_setting_of_something_unused_is_remarked_on(tmp_path, capsys):

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedjax_fair.cli.comparing import say_what_was_chosen
-from fedjax_fair.cli.folders import check_own
+from fedjax_fair.cli.folders import check_own, say_what_was_chosen
 from fedjax_fair.cli.resuming import digest_of_config, resumed, with_home
 from fedjax_fair.cli.several import alone_again
 
