@@ -170,7 +170,7 @@ def used_inputs(program: Jaxpr) -> list[bool]:
 
 def report_form(slots: int, params: Params, memory: Memory | None = None) -> Report:
     """The shapes and types of a report from so many clients."""
-    if memory is None:
+    if memory is None:  # whose functions, and what they hold, JAX would keep
         return _of_ones.eval_shape(slots, params)
     return jax.eval_shape(lambda params: toy_report(slots, params, memory), params)
 

@@ -34,13 +34,13 @@ def uniform(m: int, among: Among = "all") -> Selector:
         return weighted(m, lambda sizes: jnp.zeros_like(sizes), among)
 
     def select(state: State, key: Key, context: Context) -> tuple[Array, State]:
-        return _drawn(key, m, context.n_clients), state
+        return _floyd(key, m, context.n_clients), state
 
     return Selector(init, select, observe, m)
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2), inline=True)  # traced once for all simulations that ask
-def _drawn(key: Key, m: int, n: int) -> Array:
+def _floyd(key: Key, m: int, n: int) -> Array:
     if m == n:
         return jnp.arange(n, dtype=jnp.int32)
     last = jnp.arange(n - m, n, dtype=jnp.int32)
