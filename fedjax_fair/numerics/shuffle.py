@@ -1,6 +1,7 @@
 """A random permutation that is computed where it is read: no sort, no table."""
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +10,7 @@ from jax import Array
 
 from fedjax_fair.types import Key
 
-ROUNDS, TURNS = 32, 2
-MANY = 100
-"""Positions from which a CPU plays the rounds in so many turns of a loop. They wait for one another, and with fewer
-at a time the processor works on several positions at once: .5 of the time on one core, .5 to .85 on two. More turns
-take less on one core, but some sizes more on two, for XLA shares out each. What vmap adds does not count."""
+ROUNDS = 32
 GOLDEN = np.uint32(0x9E3779B9)
 """2^32 over the golden ratio: multiples of it lie far apart."""
 
@@ -59,10 +56,22 @@ def shuffled(keys: Array, positions: Array, n: Array | int) -> Array:
         coin = (jnp.maximum(x, partner) + offset) * factor
         return jnp.where(coin.astype(jnp.int32) < 0, partner, x), None  # its top bit
 
-    turns = TURNS if positions.size >= MANY and jax.default_backend() == "cpu" else 1
     start = jnp.minimum(positions.astype(jnp.uint32), n - 1)
-    x, _ = jax.lax.scan(swap_or_not, start, (pivots, offsets, factors), unroll=ROUNDS // turns)
-    return x.astype(jnp.int32)
+
+    def play(*_: Array) -> Array:
+        return jax.lax.scan(swap_or_not, start, (pivots, offsets, factors), unroll=ROUNDS)[0]
+
+    return (_in_a_kernel_of_its_own(play, start) if jax.default_backend() == "cpu" else play()).astype(jnp.int32)
+
+
+def _in_a_kernel_of_its_own(play: Callable[..., Array], like: Array) -> Array:
+    """``play()``, which XLA then does not fuse into the gather that reads it.
+
+    LLVM makes no vector instructions of a gather: a shuffle that was part of one took ten times as long.
+    A loop whose number of turns XLA does not know stays a loop; this one takes a single turn.
+    """
+    once = jax.lax.optimization_barrier(jnp.ones((), jnp.int32))
+    return jax.lax.fori_loop(0, once, play, jnp.zeros_like(like))
 
 
 def mix(bits: Array) -> Array:

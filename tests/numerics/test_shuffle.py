@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from fedjax_fair.numerics.shuffle import MANY, shuffle_keys, shuffled
+from fedjax_fair.numerics import shuffle
+from fedjax_fair.numerics.shuffle import shuffle_keys, shuffled
 from fedjax_fair.numerics.xla_options import of_this_xla
 
 UNLIKELY = 1e-3  # p-value below which a fixed seed would have been unlucky
@@ -86,18 +87,33 @@ def test_reading_some_positions_is_reading_them_off_the_whole():
 
 
 def test_many_positions_at_a_time_are_the_same_as_few():
-    """Many play the rounds in a loop."""
-    keys, few = shuffle_keys(jax.random.key(8)), MANY // 2
+    keys, few = shuffle_keys(jax.random.key(8)), 50
     parts = [shuffled(keys, jnp.arange(at, at + few), 4 * few) for at in range(0, 4 * few, few)]
     assert np.array_equal(jnp.concatenate(parts), shuffled(keys, jnp.arange(4 * few), 4 * few))
 
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
-@pytest.mark.parametrize("n", [MANY - 1, MANY])
-def test_the_loop_is_for_many_positions_on_a_cpu(n, backend, monkeypatch):
+@pytest.mark.parametrize("n", [1, 99, 100])
+def test_the_loop_of_one_turn_is_for_a_cpu(n, backend, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     program = jax.jit(lambda keys: shuffled(keys, jnp.arange(n), n)).lower(shuffle_keys(jax.random.key(0)))
-    assert ("while" in program.as_text()) == (backend == "cpu" and n == MANY)
+    assert ("while" in program.as_text()) == (backend == "cpu")
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="an accelerator fuses what it likes")
+@pytest.mark.parametrize("apart", [True, False])
+@pytest.mark.parametrize("n", [10, 50, 1000])
+def test_no_gather_has_the_shuffle_in_its_kernel(n, apart, monkeypatch):
+    """In one with it LLVM makes no vector instructions, and the shuffle takes ten times as long."""
+    if not apart:  # else the test would not see what it looks for
+        monkeypatch.setattr(shuffle, "_in_a_kernel_of_its_own", lambda play, like: play())
+    rows, keys = jnp.arange(n), shuffle_keys(jax.random.key(0))
+    program = jax.jit(
+        lambda rows, keys, n: rows[shuffled(keys, jnp.arange(len(rows)), n)], compiler_options=AS_USERS
+    )
+    kernels = program.lower(rows, keys, n).compile().as_text().split("\n\n")
+    both = [kernel for kernel in kernels if " gather(" in kernel and " multiply(" in kernel]
+    assert bool(both) == (not apart)
 
 
 def test_64_bit_mode_draws_the_same_permutations():
