@@ -17,8 +17,8 @@ from fedjax_fair.engine.near import packed
 from fedjax_fair.engine.round import keys_of_round
 from fedjax_fair.engine.selection import Cohort, select
 from fedjax_fair.engine.signals import scored
-from fedjax_fair.numerics.model_size import is_small, is_tiny
-from fedjax_fair.numerics.xla_options import SMALL, TINY, compiled
+from fedjax_fair.numerics.model_size import is_small
+from fedjax_fair.numerics.xla_options import SMALL, compiled
 from fedjax_fair.reads import report_form, used_inputs
 from fedjax_fair.types import Evaluation, Info, Params, SimState, Simulation
 
@@ -124,10 +124,8 @@ def _scored(state: SimState, data: Any, *, evaluate: Callable, deploy: Callable)
     return scored(evaluate, deploy, state, data)
 
 
-LIKE_A_RUN = [  # or the same operations would round otherwise
-    (TINY, lambda state, *_, **__: is_tiny(state.params)),
-    (SMALL, lambda state, *_, **__: is_small(state.params)),
-]
+# Or the same operations would round otherwise.
+LIKE_A_RUN = [(SMALL, lambda state, *_, **__: is_small(state.params))]
 _rounds = compiled(_stretch, LIKE_A_RUN, static_argnames="step", donate_argnames="state")
 _scores = compiled(_scored, LIKE_A_RUN, static_argnames=("evaluate", "deploy"))
 

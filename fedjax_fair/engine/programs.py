@@ -19,7 +19,7 @@ from fedjax_fair.engine.signals import scored
 from fedjax_fair.models import Model
 from fedjax_fair.models.stock import is_stock
 from fedjax_fair.numerics.model_size import is_small, is_tiny
-from fedjax_fair.numerics.xla_options import ONCE, QUICK, SMALL, TINY, TINY_QUICK, Compiled, compiled
+from fedjax_fair.numerics.xla_options import ONCE, QUICK, SMALL, TINY_QUICK, Compiled, compiled
 from fedjax_fair.types import Simulation
 
 Build = Callable[..., Simulation]
@@ -163,17 +163,13 @@ def _are_small(states: Any, *_: Any, **__: Any) -> bool:
     return is_small(_one_model(states))
 
 
-def _are_tiny(states: Any, *_: Any, **__: Any) -> bool:
-    return is_tiny(_one_model(states))
-
-
 def _are_tiny_and_several(states: Any, *_: Any, width: int | None, mesh: Mesh | None, **__: Any) -> bool:
-    return width != 1 and part(states.round.shape[0], mesh) > 1 and _are_tiny(states)
+    return width != 1 and part(states.round.shape[0], mesh) > 1 and is_tiny(_one_model(states))
 
 
 @partial(
     compiled,
-    choices=[(TINY_QUICK, _are_tiny_and_several), (TINY, _are_tiny), (SMALL, _are_small)],
+    choices=[(TINY_QUICK, _are_tiny_and_several), (SMALL, _are_small)],
     static_argnames=(*STATIC, "evaluations", "every"),
     donate_argnames="states",
 )

@@ -19,8 +19,8 @@ from fedjax_fair.engine.processes import in_any, processes_of, watched, writes
 from fedjax_fair.engine.progress import asked_to_stop, bar
 from fedjax_fair.engine.signals import scored
 from fedjax_fair.engine.start import own_state
-from fedjax_fair.numerics.model_size import is_small, is_tiny
-from fedjax_fair.numerics.xla_options import SMALL, TINY, compiled
+from fedjax_fair.numerics.model_size import is_small
+from fedjax_fair.numerics.xla_options import SMALL, compiled
 from fedjax_fair.types import Evaluation, Info, Key, SimState, Simulation
 
 
@@ -56,11 +56,7 @@ def _is_small(state: SimState, *_: Any, **__: Any) -> bool:
     return is_small(state.params)
 
 
-def _is_tiny(state: SimState, *_: Any, **__: Any) -> bool:
-    return is_tiny(state.params)
-
-
-_play = compiled(play, [(TINY, _is_tiny), (SMALL, _is_small)], static_argnames=STATIC, donate_argnames="state")
+_play = compiled(play, [(SMALL, _is_small)], static_argnames=STATIC, donate_argnames="state")
 
 
 def run(

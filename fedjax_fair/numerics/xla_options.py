@@ -1,4 +1,4 @@
-"""XLA's options for programs on a CPU that run once, and for rounds of small and of tiny models."""
+"""XLA's options for programs on a CPU that run once, and for rounds of small models."""
 
 import dataclasses
 import functools
@@ -14,16 +14,17 @@ ONCE = {"xla_backend_optimization_level": 1}
 the time that its operations take one by one."""
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 """For the first draw of any model: under JAX 0.10 compiled in two fifths of the time that :data:`ONCE` takes."""
-SMALL = {"xla_backend_optimization_level": 2, "xla_cpu_enable_concurrency_optimized_scheduler": False}
+SMALL = {
+    "xla_backend_optimization_level": 2,
+    "xla_cpu_enable_concurrency_optimized_scheduler": False,
+    "xla_cpu_prefer_vector_width": 512,
+}
 """For a small model's rounds: up to a tenth faster than with XLA's own level (3) and an order of operations that is
-made to overlap, of which there is little."""
-TINY = {"xla_backend_optimization_level": 2, "xla_cpu_scheduler_type": 1}
-"""For a tiny model's: in an order that needs little memory, every batch read right before its step, not several
-ahead. On two cores rounds of softmax regressions of 20 to 200 features and 10 classes take .91 to 1.0 of the time;
-those of 784 features or of a hidden layer of 64 would take 1.07 to 1.2, for there a second core reads ahead."""
-TINY_QUICK = TINY | {"xla_cpu_use_fusion_emitters": False}
-"""Under JAX 0.10 compiled in .6 of the time: for several side by side, which are as fast, and for a comparison's
-references. A long run alone would be slower, by up to a third where rounds are short and the machine is busy."""
+made to overlap, of which there is little; up to another tenth with vectors as long as the processor's."""
+TINY_QUICK = SMALL | {"xla_cpu_use_fusion_emitters": False}
+"""For a tiny model's: under JAX 0.10 compiled in .6 of the time. It is for several side by side, which are as fast,
+and for a comparison's references. A long run alone would be slower, by up to a third where rounds are short and the
+machine is busy."""
 PASSING = frozenset(["xla_cpu_use_fusion_emitters"])
 """Options that not every version has: jaxlib 0.11 refuses every program that names this one."""
 

@@ -10,7 +10,7 @@ from toy import KEY, close, compilations, optimized
 import fedjax_fair as ff
 from fedjax_fair.engine.programs import _start, go_on
 from fedjax_fair.engine.run import STATIC, _play, play
-from fedjax_fair.numerics.xla_options import SMALL, TINY, TINY_QUICK, compiled, of_this_xla, once
+from fedjax_fair.numerics.xla_options import SMALL, TINY_QUICK, compiled, of_this_xla, once
 
 WRONG = {"xla_no_such_option": True}
 IMAGES = jnp.zeros((2, 16, 16, 1))
@@ -131,7 +131,7 @@ def programs(function):
     return np.array([function.plain._cache_size(), *(tuned._cache_size() for _, tuned in function.tuned)])
 
 
-KINDS = {"tiny": ((), [0, 1, 0]), "small": ((100,), [0, 0, 1]), "large": ((2000,), [1, 0, 0])}
+KINDS = {"tiny": ((), [0, 1]), "small": ((100,), [0, 1]), "large": ((2000,), [1, 0])}
 
 
 @pytest.mark.parametrize(
@@ -140,15 +140,15 @@ KINDS = {"tiny": ((), [0, 1, 0]), "small": ((100,), [0, 0, 1]), "large": ((2000,
 )
 def test_rounds_of_small_models_are_tuned_in_a_run_and_in_a_sweep(everywhere, kind, seeds, side_by_side, quick):
     """Those of tiny ones are compiled quickly where several runs go side by side, and there alone."""
-    width, (large, tiny, small) = KINDS[kind]
+    width, (large, small) = KINDS[kind]
     sim = simulation(width)
     before = programs(_play), programs(go_on), programs(_start)
     ff.run(sim, 0, 2, eval_every=2)
     ff.sweep(lambda: sim, {}, seeds=seeds, rounds=2, eval_every=2, side_by_side=side_by_side)
-    assert (programs(_play) - before[0]).tolist() == [large, tiny, small]
-    alike = of_this_xla(TINY_QUICK) == TINY  # then one program is counted for both
-    some = [tiny, tiny] if alike else [quick, tiny - quick]
-    assert (programs(go_on) - before[1]).tolist() == [large, *some, small]
+    assert (programs(_play) - before[0]).tolist() == [large, small]
+    alike = of_this_xla(TINY_QUICK) == SMALL  # then one program is counted for both
+    some = [small, small] if alike else [quick, small - quick]
+    assert (programs(go_on) - before[1]).tolist() == [large, *some]
     assert (programs(_start) - before[2]).tolist() == [0, 1]
 
 
@@ -160,7 +160,7 @@ def test_tuned_rounds_have_the_results_that_xlas_defaults_give():
         return jax.jit(play, static_argnames=STATIC, **compiler)(sim.init(KEY), sim.data, **call)
 
     theirs, (expected, their_scores) = played()
-    for options in (SMALL, TINY, TINY_QUICK):
+    for options in (SMALL, TINY_QUICK):
         mine, (info, scores) = played(compiler_options=of_this_xla(options))
         close(mine.params, theirs.params, rtol=1e-5, atol=1e-6)
         close(scores["test"].loss, their_scores["test"].loss, rtol=1e-5)
