@@ -1,5 +1,6 @@
 """The swap-or-not shuffle: a bijection for every size and key, whose orders are equally likely."""
 
+import functools
 from math import factorial
 
 import jax
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from fedjax_fair.numerics import shuffle
-from fedjax_fair.numerics.shuffle import shuffle_keys, shuffled
+from fedjax_fair.numerics.shuffle import FEW, shuffle_keys, shuffled
 from fedjax_fair.numerics.xla_options import of_this_xla
 
 UNLIKELY = 1e-3  # p-value below which a fixed seed would have been unlucky
@@ -93,11 +94,20 @@ def test_many_positions_at_a_time_are_the_same_as_few():
 
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
-@pytest.mark.parametrize("n", [1, 99, 100])
-def test_the_loop_of_one_turn_is_for_a_cpu(n, backend, monkeypatch):
+@pytest.mark.parametrize("n", [1, 99, 100, FEW, FEW + 1])
+def test_the_loop_that_xla_does_not_fuse_is_for_a_cpu(n, backend, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     program = jax.jit(lambda keys: shuffled(keys, jnp.arange(n), n)).lower(shuffle_keys(jax.random.key(0)))
     assert ("while" in program.as_text()) == (backend == "cpu")
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="other backends know no such kernels")
+@pytest.mark.parametrize("size", [1, 50, FEW])
+def test_few_positions_are_one_kernel(size):
+    """A loop of several kernels would start each of them in every turn."""
+    program = jax.jit(lambda keys, n: shuffled(keys, jnp.arange(size), n), compiler_options=AS_USERS)
+    lowered = program.lower(shuffle_keys(jax.random.key(0)), 1000)
+    assert 'xla_cpu_small_call="true"' in lowered.compile().as_text()
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="an accelerator fuses what it likes")
@@ -106,7 +116,8 @@ def test_the_loop_of_one_turn_is_for_a_cpu(n, backend, monkeypatch):
 def test_no_gather_has_the_shuffle_in_its_kernel(n, apart, monkeypatch):
     """In one with it LLVM makes no vector instructions, and the shuffle takes ten times as long."""
     if not apart:  # else the test would not see what it looks for
-        monkeypatch.setattr(shuffle, "_in_a_kernel_of_its_own", lambda play, like: play())
+        for name in ("_in_turns", "_in_a_kernel_of_its_own"):
+            monkeypatch.setattr(shuffle, name, functools.partial(shuffle._play, turn=shuffle.ROUNDS))
     rows, keys = jnp.arange(n), shuffle_keys(jax.random.key(0))
     program = jax.jit(
         lambda rows, keys, n: rows[shuffled(keys, jnp.arange(len(rows)), n)], compiler_options=AS_USERS
