@@ -11,6 +11,7 @@ from jax import Array
 
 from fedjax_fair.checks import check_count, check_optimizer
 from fedjax_fair.local.interleaved import Rows, Work, take_turns
+from fedjax_fair.local.loop_sums import after_loops
 from fedjax_fair.local.mean_gradient import is_plain, of_way
 from fedjax_fair.local.objectives import LocalLoss, check_objective, erm
 from fedjax_fair.local.of_round import check_of_round, factor_of, limit_key, most_steps
@@ -81,7 +82,7 @@ class LocalSGD(NamedTuple):
         differentiated = (
             loss.through(laid) if isinstance(loss, LocalLoss) else lambda p, batch, w: loss(laid(p), batch, laid(w))
         )
-        gradient = jax.value_and_grad(differentiated, has_aux=True)
+        gradient = after_loops(jax.value_and_grad(differentiated, has_aux=True))
         zero = jnp.zeros((), jnp.result_type(float))
         at_step = None if self.snapshot is None else self.snapshot(client, jnp.asarray(steps, jnp.int32))
 

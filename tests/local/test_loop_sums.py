@@ -1,0 +1,133 @@
+"""Sums that a loop's turns add to, taken after the loop: the same gradients, of fewer and larger products."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from toy import close
+
+import fedjax_fair as ff
+from fedjax_fair.local import loop_sums
+from fedjax_fair.local.loop_sums import FEW, after_loops
+
+T, B, WIDTH = 7, 3, 5
+CELLS = {"gru": nn.GRUCell, "lstm": nn.OptimizedLSTMCell, "plain lstm": nn.LSTMCell, "rnn": nn.SimpleCell}
+
+
+@pytest.fixture(autouse=True)
+def on_a_cpu(monkeypatch):
+    """What only a CPU does, wherever the tests run."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+
+
+def draw(*shape, seed=0):
+    return jnp.array(np.random.default_rng(seed).normal(size=shape))
+
+
+def loops(function, *args):
+    """How many carries each loop of a function's program has."""
+    return [
+        step.params["num_carry"]
+        for step in jax.make_jaxpr(function)(*args).jaxpr.eqns
+        if step.primitive.name == "scan"
+    ]
+
+
+def gradient_of(net, x):
+    def loss(params):
+        return jnp.square(net.apply(params, x)).sum(), None
+
+    return jax.value_and_grad(loss, has_aux=True)
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_recurrent_networks_have_the_same_gradients(cell, reverse):
+    with jax.enable_x64(True):
+        net = nn.RNN(CELLS[cell](WIDTH, param_dtype=jnp.float64), reverse=reverse)
+        x = draw(B, T, 4)
+        params = net.init(jax.random.key(0), x)
+        plain = gradient_of(net, x)
+        expected = plain(params)
+        for function in (after_loops(plain), jax.jit(after_loops(plain))):
+            close(function(params), expected, rtol=1e-10, atol=1e-12)
+        several = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), params)
+        close(jax.vmap(after_loops(plain))(several), jax.vmap(plain)(several), rtol=1e-10, atol=1e-12)
+        (_, before), (_, after) = loops(plain, params), loops(after_loops(plain), params)
+        states = 2 if "lstm" in cell else 1
+        assert (before, after) == (states + len(jax.tree.leaves(params)), states)
+
+
+def test_gradients_in_half_precision_have_their_type():
+    net, x = nn.RNN(nn.GRUCell(WIDTH)), draw(B, T, 4)
+    params = net.init(jax.random.key(0), x)
+    params, x = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), (params, x))
+    plain = gradient_of(net, x)
+    found, expected = after_loops(plain)(params), plain(params)
+    assert [leaf.dtype for leaf in jax.tree.leaves(found)] == [leaf.dtype for leaf in jax.tree.leaves(expected)]
+    close(found, expected, rtol=0.1, atol=0.1)
+
+
+def kept(turn, start, xs, rows=B):
+    """The carries of a loop before and after, whose results stay the same."""
+
+    def plain(start, xs):
+        return jax.lax.scan(turn, start, xs)
+
+    close(after_loops(plain)(start, xs), plain(start, xs), rtol=1e-5, atol=1e-5)
+    return loops(plain, start, xs) + loops(after_loops(plain), start, xs)
+
+
+def test_a_sum_that_is_read_in_the_loop_stays_in_it():
+    total = jnp.zeros(WIDTH)
+    xs = draw(T, B, WIDTH)
+    assert kept(lambda c, x: (c + x.sum(0), None), total, xs) == [1, 0]
+    assert kept(lambda c, x: (c + x.sum(0), c), total, xs) == [1, 1]
+    assert kept(lambda c, x: (c + x.sum(0) * c, None), total, xs) == [1, 1]
+    assert kept(lambda c, x: (c + x.max(0), None), total, xs) == [1, 1]
+
+
+def test_a_sum_of_what_never_changes_stays_in_the_loop():
+    row, xs = draw(B, WIDTH), draw(T, B, WIDTH)
+    assert kept(lambda c, x: (c + x.T @ row, None), jnp.zeros((WIDTH, WIDTH)), xs) == [1, 1]
+
+
+def test_products_of_many_rows_stay_in_the_loop():
+    for rows, left in ((FEW, 0), (FEW + 1, 1)):
+        xs = draw(2, rows, WIDTH)
+        assert kept(lambda c, x: (c + (x.T @ jnp.sin(x)).T, None), jnp.ones((WIDTH, WIDTH)), xs) == [1, left]
+
+
+def test_a_loop_begins_with_what_it_is_given():
+    xs = draw(T, B, WIDTH)
+    assert kept(lambda c, x: ((c[0] + x.sum(0), c[1] * 2), c[1]), (draw(WIDTH), draw(2)), xs) == [2, 1]
+
+
+def test_other_backends_keep_the_function(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert after_loops(kept) is kept
+
+
+class Reader(nn.Module):
+    """A GRU that tells the first letter of a word."""
+
+    @nn.compact
+    def __call__(self, x, train=False):
+        return nn.Dense(4)(nn.RNN(nn.GRUCell(8))(nn.Embed(4, 6)(x))[:, -1])
+
+
+def test_clients_train_the_same_models(monkeypatch):
+    words = np.random.default_rng(0).integers(0, 4, (60, 5))
+    data = ff.FederatedData.from_arrays(words, words[:, 0], client_id=np.arange(60) % 3, normalizer=None)
+    trainer = ff.local_sgd(optax.sgd(0.3), epochs=2, batch_size=5)
+
+    def trained():
+        sim = ff.simulation(Reader(), data, aggregator=ff.fedmaba(), trainer=trainer)
+        return ff.run(sim, 0, 3, eval_every=3, progress=False)
+
+    found = trained()
+    monkeypatch.setattr(loop_sums, "_found", lambda step: {})
+    expected = trained()
+    close(found[0].params, expected[0].params, rtol=1e-4, atol=1e-5)
