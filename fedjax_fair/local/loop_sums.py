@@ -140,7 +140,8 @@ def _loop(step: Any, later: dict[int, Later], values: list[Any]) -> list[Any]:
     kept = [place for place in range(n_carry) if place not in later]
     parts = list(dict.fromkeys(atom for each in later.values() for atom in each.made[0].invars))
     given = dict(zip(body.invars[first:], xs))
-    asked = [atom for atom in parts if atom not in given]
+    same = _representatives(parts, body)
+    asked = [atom for atom in parts if atom not in given and same[atom] is atom]
     without = [each.add for each in later.values()]
 
     def turn(carry: list[Array], x: list[Array]) -> tuple[list[Array], tuple[list[Array], list[Array]]]:
@@ -153,6 +154,7 @@ def _loop(step: Any, later: dict[int, Later], values: list[Any]) -> list[Any]:
     settings = {name: step.params[name] for name in ("length", "reverse", "unroll")}
     ends, (ys, rows) = jax.lax.scan(turn, [starts[place] for place in kept], xs, **settings)
     stacked = given | dict(zip(asked, rows))
+    stacked |= {atom: stacked[same[atom]] for atom in parts}
     totals: dict[Any, Array] = {}
     for each in later.values():
         total, *moves = each.made
@@ -164,6 +166,20 @@ def _loop(step: Any, later: dict[int, Later], values: list[Any]) -> list[Any]:
     carries = dict(zip(kept, ends))
     carries |= {place: bind(each.add, [starts[place], totals[each.added]])[0] for place, each in later.items()}
     return [*(carries[place] for place in range(n_carry)), *ys]
+
+
+def _representatives(atoms: Sequence[Any], body: Jaxpr) -> dict[Any, Any]:
+    """For each variable the first that the same operation makes of the same: as LSTMs put their gates together."""
+    makers = {var: step for step in body.eqns for var in step.outvars}
+
+    def origin(atom: Any) -> Any:
+        step = makers.get(atom)
+        return (
+            atom if step is None else (str(step.primitive), step.invars, step.outvars.index(atom), str(step.params))
+        )
+
+    origins = {atom: origin(atom) for atom in atoms}
+    return {atom: next(each for each in atoms if origins[each] == origins[atom]) for atom in atoms}
 
 
 def _over_time(step: Any, values: Sequence[Array]) -> Array:

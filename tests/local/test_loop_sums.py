@@ -131,3 +131,24 @@ def test_clients_train_the_same_models(monkeypatch):
     monkeypatch.setattr(loop_sums, "_found", lambda step: {})
     expected = trained()
     close(found[0].params, expected[0].params, rtol=1e-4, atol=1e-5)
+
+
+def test_what_two_sums_have_in_common_is_kept_once():
+    """An LSTM puts its gates' gradients together twice, for two kernels."""
+
+    def plain(start, xs):
+        def turn(carry, x):
+            sine = jnp.sin(x)
+            both = [jax.lax.concatenate([sine, x], 1) for _ in range(2)]
+            jax.debug.callback(lambda _: None, x)  # an operation without outputs
+            return (
+                carry[0] + both[0].sum(0),
+                carry[1] + jax.lax.dot_general(x, both[1], (([0], [0]), ([], []))).T,
+            ), None
+
+        return jax.lax.scan(turn, start, xs)[0]
+
+    xs, start = draw(T, B, WIDTH), (jnp.zeros(2 * WIDTH), jnp.zeros((2 * WIDTH, WIDTH)))
+    close(after_loops(plain)(start, xs), plain(start, xs), rtol=1e-5, atol=1e-5)
+    (loop,) = (s for s in jax.make_jaxpr(after_loops(plain))(start, xs).jaxpr.eqns if s.primitive.name == "scan")
+    assert [var.aval.shape for var in loop.outvars] == [(T, B, 2 * WIDTH)]
