@@ -88,6 +88,12 @@ def test_a_sum_that_is_read_in_the_loop_stays_in_it():
     assert kept(lambda c, x: (c + x.sum(0) * c, None), total, xs) == [1, 1]
     assert kept(lambda c, x: (c + x.max(0), None), total, xs) == [1, 1]
 
+    def then_read(c, x):
+        c = c + x.sum(0)
+        return c, c
+
+    assert kept(then_read, total, xs) == [1, 1]
+
 
 def test_a_sum_of_what_never_changes_stays_in_the_loop():
     row, xs = draw(B, WIDTH), draw(T, B, WIDTH)
@@ -96,8 +102,8 @@ def test_a_sum_of_what_never_changes_stays_in_the_loop():
 
 def test_products_of_many_rows_stay_in_the_loop():
     for rows, left in ((FEW, 0), (FEW + 1, 1)):
-        xs = draw(2, rows, WIDTH)
-        assert kept(lambda c, x: (c + (x.T @ jnp.sin(x)).T, None), jnp.ones((WIDTH, WIDTH)), xs) == [1, left]
+        xs = draw(2, rows, FEW + 1)
+        assert kept(lambda c, x: (c + (x.T @ jnp.sin(x)).T, None), jnp.ones((FEW + 1, FEW + 1)), xs) == [1, left]
 
 
 def test_a_loop_begins_with_what_it_is_given():
@@ -131,6 +137,60 @@ def test_clients_train_the_same_models(monkeypatch):
     monkeypatch.setattr(loop_sums, "_found", lambda step: {})
     expected = trained()
     close(found[0].params, expected[0].params, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda x, y: jnp.einsum("abi,abj->aij", x, y),
+        lambda x, y: jnp.einsum("abi,abj->ij", x, y),
+        lambda x, y: jnp.einsum("abi,acj->bicj", x, y),
+    ],
+    ids=["with batch axes", "over two axes", "over one of three"],
+)
+def test_products_of_any_axes(product):
+    xs = draw(T, 2, B, WIDTH), draw(T, 2, B, WIDTH, seed=1)
+    start = jnp.zeros_like(product(xs[0][0], xs[1][0]))
+    for turn in (lambda c, x: (c + product(*x), None), lambda c, x: (c + product(jnp.sin(x[0]), x[1]), None)):
+        kept(turn, start, xs)
+    assert kept(lambda c, x: (c + product(*x), None), start, xs) == [1, 0]
+
+
+def test_loops_in_jitted_functions_are_found():
+    xs = draw(T, B, WIDTH)
+
+    @jax.jit
+    def inner(xs):
+        return jax.lax.scan(lambda c, x: (c + x.sum(0), None), jnp.zeros(WIDTH), xs)[0]
+
+    close(after_loops(inner)(xs), xs.sum((0, 1)), rtol=1e-5, atol=1e-5)
+    assert loops(after_loops(inner), xs) == [0]
+
+
+def test_rows_that_are_larger_than_their_sum_are_not_kept():
+    """Else a loop that is there to save memory would take it all the same."""
+    xs = draw(T, B, WIDTH)
+    assert kept(lambda c, x: (c + jnp.sin(x).sum(0), None), jnp.zeros(WIDTH), xs) == [1, 1]
+
+
+def test_a_bias_goes_with_its_kernel():
+    xs = draw(T, B, WIDTH)
+
+    def turn(c, x):
+        rows = jnp.sin(x)
+        return (c[0] + x.T @ rows, c[1] + rows.sum(0)), None
+
+    assert kept(turn, (jnp.zeros((WIDTH, WIDTH)), jnp.zeros(WIDTH)), xs) == [2, 0]
+
+
+def test_functions_that_look_alike_are_two():
+    """The text of a jitted function does not tell what it closes over."""
+    scaled = [jax.jit(lambda x, k=k: jnp.sin(x) * k[None]) for k in (draw(WIDTH), draw(WIDTH, seed=1))]
+
+    def turn(c, x):
+        return tuple(total + x.T @ function(x) for total, function in zip(c, scaled)), None
+
+    kept(turn, (jnp.zeros((WIDTH, WIDTH)), jnp.zeros((WIDTH, WIDTH))), draw(T, B, WIDTH))
 
 
 def test_what_two_sums_have_in_common_is_kept_once():
