@@ -15,9 +15,8 @@ from jax import Array
 from jax.extend.core import Jaxpr, Literal
 
 from fedjax_fair.local.transposed import programs
-from fedjax_fair.numerics.bound import bind
+from fedjax_fair.numerics.bound import INLINED, bind, replayed
 
-INLINED = frozenset(["jit", "pjit", "closed_call", "core_call"])
 ADDED = frozenset(["add_any", "add"])
 MOVED = frozenset(["transpose", "reshape", "split"])
 """What may come between the sum of a turn and where it is added."""
@@ -42,20 +41,11 @@ def after_loops(function: Callable[..., Any]) -> Callable[..., Any]:
     all turns are kept for it, as those of the forward pass are. Loops under ``jax.checkpoint`` stay as they are,
     and sums that are converted to another type before they are added.
     """
-    if jax.default_backend() != "cpu":  # not measured there
-        return function
-
-    def played(*args: Any) -> Any:
-        # A function of its own: JAX keeps what it has traced of one that it knows, and a model may read changes.
-        program, shapes = jax.make_jaxpr(lambda *args: function(*args), return_shape=True)(*args)
-        made = _run(program.jaxpr, program.consts, jax.tree.leaves(args))
-        return jax.tree.unflatten(jax.tree.structure(shapes), made)
-
-    return played
+    return replayed(function, _run) if jax.default_backend() == "cpu" else function  # not measured elsewhere
 
 
-def _run(program: Jaxpr, consts: Sequence[Any], inputs: Sequence[Any], without: Sequence[Any] = ()) -> list[Any]:
-    known = _known(program, consts, inputs, without)
+def _run(program: Jaxpr, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    known = _known(program, consts, inputs)
     return [_read(known, atom) for atom in program.outvars]
 
 

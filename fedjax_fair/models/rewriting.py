@@ -19,10 +19,9 @@ from fedjax_fair.models.any_pooling import pool_any, pools
 from fedjax_fair.models.conv_then_pool import chains
 from fedjax_fair.models.flax_modules import Model
 from fedjax_fair.models.stock import is_stock
-from fedjax_fair.numerics.bound import bind
+from fedjax_fair.numerics.bound import INLINED, bind, replayed
 from fedjax_fair.types import Params
 
-INLINED = frozenset(["jit", "pjit", "closed_call", "core_call"])
 AGAIN = frozenset(["checkpoint", "remat", "remat2"])
 LOOPS = frozenset(["scan", "while", "cond"])
 RULED = frozenset(["custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"])
@@ -40,14 +39,7 @@ def fast(net: Model) -> Model:
 
 def rewritten(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of arrays that plays the rewritten program of another one."""
-
-    def played(*args: Any) -> Any:
-        # A function of its own: JAX keeps what it has traced of one that it knows, and a model may read changes.
-        program, shapes = jax.make_jaxpr(lambda *args: function(*args), return_shape=True)(*args)
-        made = _run(program.jaxpr, program.consts, jax.tree.leaves(args))
-        return jax.tree.unflatten(jax.tree.structure(shapes), made)
-
-    return played
+    return replayed(function, _run)
 
 
 def slow_parts(net: Model, params: Params, x: Any) -> list[str]:

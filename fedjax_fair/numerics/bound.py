@@ -1,7 +1,24 @@
-"""An operation of a traced program, applied again."""
+"""A function's traced program, played with other operations; and an operation of it, applied again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import jax
+
+INLINED = frozenset(["jit", "pjit", "closed_call", "core_call"])
+"""Operations that only call a program."""
+
+
+def replayed(function: Callable[..., Any], run: Callable[..., list[Any]]) -> Callable[..., Any]:
+    """A function of arrays whose program ``run(program, consts, inputs) -> outputs`` plays its own way."""
+
+    def played(*args: Any) -> Any:
+        # A function of its own: JAX keeps what it has traced of one that it knows, and a model may read changes.
+        program, shapes = jax.make_jaxpr(lambda *args: function(*args), return_shape=True)(*args)
+        made = run(program.jaxpr, program.consts, jax.tree.leaves(args))
+        return jax.tree.unflatten(jax.tree.structure(shapes), made)
+
+    return played
 
 
 def bind(step: Any, values: Sequence[Any], settings: Mapping[str, Any] | None = None) -> list[Any]:

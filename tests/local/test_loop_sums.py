@@ -70,7 +70,7 @@ def test_gradients_in_half_precision_have_their_type():
     close(found, expected, rtol=0.1, atol=0.1)
 
 
-def kept(turn, start, xs, rows=B):
+def kept(turn, start, xs):
     """The carries of a loop before and after, whose results stay the same."""
 
     def plain(start, xs):
