@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedjax_fair.engine.tasks import threads_for
-from fedjax_fair.numerics.table_rows import LITTLE, MUCH, rows_of
+from fedjax_fair.numerics.table_rows import LITTLE, MUCH, entries_from, rows_of
 
 TABLE = np.random.default_rng(0).normal(size=(MUCH // 80, 4, 5)).astype(np.float32)
 BEYOND = np.array([7, 0, 7, len(TABLE) - 1, len(TABLE) + 5, -3, 2], np.int32)
@@ -24,6 +24,16 @@ def test_rows_are_those_that_take_reads(table, rows):
         found = way(jnp.array(table), jnp.array(rows))
         assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("many", [1, 3, 7, 10])
+@pytest.mark.parametrize("start", range(8))
+def test_entries_that_follow_one_another_end_with_the_last_again(start, many):
+    table = np.arange(7, dtype=np.int32) * 11
+    wanted = table[np.minimum(start + np.arange(many), 6)]
+    np.testing.assert_array_equal(jax.jit(entries_from, static_argnums=2)(table, start, many), wanted)
+    of_both = jax.vmap(lambda start: entries_from(table, start, many))(np.array([0, start]))
+    np.testing.assert_array_equal(of_both, [table[np.minimum(np.arange(many), 6)], wanted])
 
 
 def test_tables_and_rows_may_be_mapped_and_the_table_differentiated():
