@@ -1,7 +1,6 @@
 """What the small scripts share: where results go, what they say of the machine, how rounds are timed."""
 
 import datetime
-import functools
 import json
 import re
 import statistics
@@ -19,6 +18,8 @@ import fedjax_fair as ff
 from benchmarks.speed import contract, runner
 from benchmarks.speed.report import table
 from fedjax_fair.data import Split
+from fedjax_fair.numerics.model_size import is_small
+from fedjax_fair.numerics.xla_options import SMALL, compiled
 
 Program = Callable[[Any], Any]
 """Takes a state, plays its rounds, returns the state after them."""
@@ -84,14 +85,15 @@ def equal_federation(x: np.ndarray, y: np.ndarray) -> ff.FederatedData:
 def rounds_of(sim: ff.Simulation, count: int) -> Program:
     """``state -> state`` after ``count`` rounds, one compiled call without evaluation; waits for the result.
 
-    It takes the state's memory over, as ``ff.run`` does: else every call copies what clients remember.
+    It takes the state's memory over and is compiled as ``ff.run`` does it: else every call copies what clients
+    remember, and a small model's rounds wander from core to core.
     """
 
-    @functools.partial(jax.jit, donate_argnums=0)
     def play(state: ff.SimState, data: ff.FederatedData) -> ff.SimState:
         return jax.lax.scan(lambda s, _: (sim.step(s, data)[0], None), state, length=count)[0]
 
-    return lambda state: jax.block_until_ready(play(state, sim.data))
+    run = compiled(play, [(SMALL, lambda state, data: is_small(state.params))], donate_argnums=0)
+    return lambda state: jax.block_until_ready(run(state, sim.data))
 
 
 def interleaved(
