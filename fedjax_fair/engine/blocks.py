@@ -20,14 +20,17 @@ SMALL = 2**18
 """Bytes of stacked models that clients side by side may always fill on a CPU: softmax regressions of 2 kB took 2.2
 times as long one by one."""
 MIDDLING = 2**20
-"""Bytes of a model of dense layers up to which two clients are interleaved on a CPU, if it is not small.
+"""Bytes of a model of dense layers or attention, if it is not small, up to which a CPU interleaves two clients.
 
 On two cores rounds took .7 to .9 of the time that one by one or ten vmapped took with 0.2 to 1.3 MB, Adam's state
 not counted, and .8 to .95 where sizes differ; 1.05 with 1.6 MB, 1.1 to 1.3 with 7 MB. Five took as long as
-two and longer to compile; convolutions took 1.0, LSTMs 1.1.
+two and longer to compile; convolutions took 1.0, LSTMs 1.1. Transformers of .04 to 1 MB took .83 to .95, and .98 to
+1.0 where sizes differ.
 """
-NOT_DENSE = frozenset(["scan", "while", "gather", "conv_general_dilated"])
-"""Operations of recurrent, embedding and convolutional layers."""
+NOT_DENSE = frozenset(["scan", "while", "conv_general_dilated"])
+"""Operations of recurrent and convolutional layers."""
+LOOKED_UP = frozenset(["gather"])
+"""That of an embedding, which transformers begin with."""
 
 FEWEST, MOST = 16, 512
 CACHED = 2**22
@@ -68,13 +71,16 @@ def choose_block(client_block: int | str | None, cohort: int, params: Params, si
 def choose_interleaved(
     client_block: int | str | None, train: Any, net: Model, params: Params, example: Any
 ) -> LocalSGD | Around | None:
-    """The trainer that trains two clients at a time in one loop: of middling models of dense layers, on a CPU."""
+    """The trainer that trains two clients at a time in one loop, on a CPU: of middling models of dense layers or of
+    attention, whose kernels have three axes in flax."""
     able = type(train) is LocalSGD or (type(train) is Around and type(train.trainer) is LocalSGD)
     if client_block != "auto" or jax.default_backend() != "cpu" or not able:
         return None
-    if any(leaf.ndim > 2 for leaf in jax.tree.leaves(params)) or is_small(params) or bytes_of(params) > MIDDLING:
+    axes = max((leaf.ndim for leaf in jax.tree.leaves(params)), default=0)
+    if axes > 3 or is_small(params) or bytes_of(params) > MIDDLING:
         return None
-    return train if NOT_DENSE.isdisjoint(forward(net, params, example).operations) else None
+    others = NOT_DENSE if axes == 3 else NOT_DENSE | LOOKED_UP
+    return train if others.isdisjoint(forward(net, params, example).operations) else None
 
 
 def choose_eval_batch(eval_batch: int | None, params: Params, widest: Callable[[], float] = lambda: 0) -> int:

@@ -54,6 +54,13 @@ class Words(nn.Module):
         return nn.Dense(10)(nn.Embed(6000, 8)(x).mean(1))
 
 
+class Letters(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        x = nn.Embed(80, 64)(x)
+        return nn.Dense(80)(nn.LayerNorm()(x + nn.MultiHeadDotProductAttention(4)(x)))
+
+
 class Signal(nn.Module):
     @nn.compact
     def __call__(self, x):
@@ -75,6 +82,7 @@ def interleaved(net, example, trainer=None, block="auto"):
         (ff.models.mlp((1000,)), jnp.zeros((1, 784)), False),  # both cores are busy with one
         (Recurrent(), jnp.zeros((1, 5, 3)), False),
         (Words(), jnp.zeros((1, 5), int), False),
+        (Letters(), jnp.zeros((1, 5), int), True),
         (Signal(), jnp.zeros((1, 5, 3)), False),
         (ff.models.cnn(), jnp.zeros((1, 32, 32, 3)), False),
     ],
