@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.checks import check_weights
 from fedjax_fair.engine.components import Components
-from fedjax_fair.engine.devices import added, gather, share
+from fedjax_fair.engine.devices import Deal, added, dealt, gather, share
 from fedjax_fair.engine.failures import drop_coefficients, drop_failures, finite, numbers, silence, zeroed
 from fedjax_fair.engine.memory import written
 from fedjax_fair.engine.signals import gram
@@ -43,20 +43,21 @@ def before_training(
 
 
 def after_training(
-    report: Report, sent: Sent, faults: Sequence[Fault], key: Key, mesh: Mesh | None
+    report: Report, sent: Sent, faults: Sequence[Fault], key: Key, mesh: Mesh | None, deal: Deal | None
 ) -> tuple[Report, Params, Array]:
     """The report with what training reveals, the updates of this device as they arrive, and whose are finite."""
     # What nobody reads of this is not gathered, nor is a Gram matrix made of it: the compiler drops it.
-    trace, updates, arrived = gather((sent.trace, sent.update, sent.arrived), report.ids.shape[0], mesh)
+    slots = report.ids.shape[0]
+    trace, updates, arrived = gather((sent.trace, sent.update, sent.arrived), slots, mesh, deal)
     report = report._replace(train_loss=trace.loss, train_loss_std=trace.loss_std, updates=updates)
-    report = report._replace(message=gather(sent.message, report.ids.shape[0], mesh))
+    report = report._replace(message=gather(sent.message, slots, mesh, deal))
     report = report._replace(steps=report.steps if trace.steps is None else trace.steps)
     mine = sent.update
     if faults:
         report = misreport(report, faults, key)
-        kept = gather(sent.memory, report.ids.shape[0], mesh)
+        kept = gather(sent.memory, slots, mesh, deal)
         arrived = finite([report.updates, *numbers((report.message, kept))])
-        mine = zeroed(*share((report.updates, arrived), mesh))
+        mine = zeroed(*share((report.updates, arrived), mesh, deal=deal))
     return report._replace(gram=gram(report.updates, mesh)), mine, arrived
 
 
@@ -98,14 +99,15 @@ def train_and_weigh(
         coef, after = check_weights(said, cohort, state.aggregator)
         return *drop_coefficients(report, coef), after
 
-    local = (state.params, near, share(report.ids, mesh, "edge"), train, state.round)
+    deal = dealt(report.n, mesh) if mesh is not None and parts.uneven else None
+    local = (state.params, near, share(report.ids, mesh, "edge", deal), train, state.round)
     summed, carried = parts.training.summed, Carried(state.memory, parts.broadcast(state))
     revealing = REVEALED - {"message"} if adds else REVEALED
     if summed is None or parts.revise is not None or not revealing.isdisjoint(parts.reads):
         sent = parts.training.stacked(*local, carried)
         if "steps" in parts.reads and sent.trace.steps is None:
             raise ValueError("trainer must count its steps, Trace(steps=...), for a rule that reads them, got none")
-        report, updates, arrived = after_training(report, sent, parts.faults, fault, mesh)
+        report, updates, arrived = after_training(report, sent, parts.faults, fault, mesh, deal)
         report, coef, after = judge(drop_failures(report, parts.watches, arrived))
         if parts.revise is not None:
             nobody = jnp.zeros((parts.n_clients,), bool)
@@ -115,17 +117,17 @@ def train_and_weigh(
             second = parts.revise(after, coef, said, jax.random.fold_in(weigh, 1), ask)
             coef, after = check_weights(second, cohort, after, "revise")
             report, coef = drop_coefficients(report, coef)
-        mine = share(coef, mesh)
+        mine = share(coef, mesh, deal=deal)
         total = jax.tree.map(lambda u: weighted_sum(mine, u), updates)
-        kept = written(state.memory, report.ids, gather(sent.memory, cohort, mesh), report.active)
+        kept = written(state.memory, report.ids, gather(sent.memory, cohort, mesh, deal), report.active)
         if adds:
             heard = jax.tree.map(lambda m: weighted_sum(report.active, m).astype(m.dtype), report.message)
             report = report._replace(message=heard)
         return Trained(report, coef, after, total, kept)
 
     def train_and_add(coef: Array, heard: Array) -> Sums:
-        sums = summed(*local, *share((coef, heard), mesh), carried)
-        arrived, kept = gather((sums.arrived, sums.memory), cohort, mesh)
+        sums = summed(*local, *share((coef, heard), mesh, deal=deal), carried)
+        arrived, kept = gather((sums.arrived, sums.memory), cohort, mesh, deal)
         return sums._replace(message=added(sums.message, mesh), arrived=arrived, memory=kept)
 
     report = drop_failures(report, parts.watches, report.active)

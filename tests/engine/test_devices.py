@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -21,13 +22,17 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fedjax_fair as ff
 from fedjax_fair.engine.checkpoint import CheckpointError
-from fedjax_fair.engine.devices import CLIENTS, everywhere, on_shares
+from fedjax_fair.engine.devices import CLIENTS, dealt, everywhere, on_shares, part
 
 RULES = ("fedmaba", "fedmgda_plus")
 """One that reads losses, and one that reads all updates."""
 
 DEEP = ("fedavg", "fedmgda_plus")
 """One that reads no updates, and one that reads them all."""
+
+SIZES = (3, 8, 5, 4, 6, 7, 3, 4, 9, 5, 6, 4)
+UNEVEN = (3, 8, 5, 4, 6, 7, 3, 4, 19, 5, 6, 4)
+"""The largest more than twice the mean: clients are then dealt out by their sizes."""
 
 CASES = len(RULES) + len(DEEP) + 9
 
@@ -40,7 +45,7 @@ np.savez(sys.argv[1], **t.results(devices), **t.some_results(devices))
 
 
 def logistic(name, cohort, devices, block="auto"):
-    data = toy.federation(sizes=(3, 8, 5, 4, 6, 7, 3, 4, 9, 5, 6, 4))
+    data = toy.federation(sizes=SIZES if block == "auto" else UNEVEN)
     return ff.simulation(
         toy.linear,
         data,
@@ -55,7 +60,7 @@ def logistic(name, cohort, devices, block="auto"):
 def troubled(devices):
     """A cohort drawn by losses, of whom one sends NaN and one too much, and a server that reads all updates."""
     clients = np.arange(12)
-    data = toy.federation(sizes=(3, 8, 5, 4, 6, 7, 3, 4, 9, 5, 6, 4))
+    data = toy.federation(sizes=UNEVEN)
     return ff.simulation(
         toy.linear,
         data,
@@ -73,7 +78,7 @@ def remembering(devices):
     train = ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=3)
     return ff.simulation(
         toy.linear,
-        toy.federation(sizes=(3, 8, 5, 4, 6, 7, 3, 4, 9, 5, 6, 4)),
+        toy.federation(sizes=UNEVEN),
         aggregator=ff.ditto(0.5, aggregator=ff.fedmaba()),
         selector=ff.excluding([2], ff.pow_d(5, d=9)),
         trainer=train,
@@ -92,7 +97,7 @@ def one_by_one(devices):
         bad = ((client.id == 3) & (round != 7)) | ((client.id == 11) & (round % 2 == 1))
         return jax.tree.map(lambda w: jnp.where(bad, jnp.nan, w), params), trace
 
-    data = toy.federation(sizes=(3, 8, 5, 4, 6, 7, 3, 4, 9, 5, 6, 4))
+    data = toy.federation(sizes=UNEVEN)
     everybody = {"trainer": train, "client_block": 1, "devices": devices}
     return ff.simulation(toy.linear, data, aggregator=ff.fedmaba(alpha=0.5, eta_b=0.3), **everybody)
 
@@ -138,7 +143,7 @@ def given(devices):
     """From parameters of one's own, half of them frozen, evaluated before the first round; and what they say."""
     sim = ff.simulation(
         toy.linear,
-        toy.federation(sizes=(3, 8, 5, 4, 6, 7, 3, 4, 9, 5, 6, 4)),
+        toy.federation(sizes=SIZES),
         aggregator=ff.ditto(0.5),
         trainer=ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=3),
         params={"w": np.ones((4, 3), np.float32), "b": np.arange(3, dtype=np.float32)},
@@ -365,6 +370,22 @@ def without_entries(devices):
     made = on_shares(function, mesh, (), (jnp.zeros((4, 0)), jnp.arange(4.0)))
     assert_array_equal(made[1], np.arange(4.0))
     return seen[0], made[0].shape
+
+
+@pytest.mark.parametrize(("slots", "devices"), [(12, 3), (7, 3), (9, 4), (5, 8), (1, 2)])
+def test_clients_of_different_sizes_are_dealt_out_largest_first(slots, devices):
+    """Everybody once, in any case; the devices that have one less train the smallest client a second time."""
+    size = np.random.default_rng(slots).permutation(2 ** np.arange(slots))
+    deal = jax.tree.map(np.asarray, dealt(jnp.asarray(size), SimpleNamespace(size=devices)))
+    assert sorted(deal.slots[deal.once]) == list(range(slots))
+    assert_array_equal(deal.slots[deal.places], np.arange(slots))
+    assert deal.once[deal.places].all()
+    assert (size[deal.slots[~deal.once]] == 1).all()
+    hands = size[deal.slots].reshape(devices, part(slots, SimpleNamespace(size=devices)))
+    first, second = (np.arange(turn * devices, (turn + 1) * devices) for turn in (0, 1))
+    assert_array_equal(hands[:, 0], 2.0 ** np.maximum(slots - 1 - first, 0))
+    if slots >= 2 * devices:
+        assert_array_equal(hands[::-1, 1], 2.0 ** (slots - 1 - second))
 
 
 def test_a_mesh_of_one_device_is_no_different():

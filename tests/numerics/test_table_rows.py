@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedjax_fair.engine.tasks import threads_for
-from fedjax_fair.numerics.table_rows import LITTLE, MUCH, entries_from, rows_of
+from fedjax_fair.numerics.table_rows import LITTLE, MANY, MUCH, entries_from, rows_of
 
 TABLE = np.random.default_rng(0).normal(size=(MUCH // 80, 4, 5)).astype(np.float32)
 BEYOND = np.array([7, 0, 7, len(TABLE) - 1, len(TABLE) + 5, -3, 2], np.int32)
@@ -26,10 +26,12 @@ def test_rows_are_those_that_take_reads(table, rows):
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("slices", [False, True])
 @pytest.mark.parametrize("many", [1, 3, 7, 10])
 @pytest.mark.parametrize("start", range(8))
-def test_entries_that_follow_one_another_end_with_the_last_again(start, many):
-    table = np.arange(7, dtype=np.int32) * 11
+def test_entries_that_follow_one_another_end_with_the_last_again(start, many, slices, monkeypatch):
+    monkeypatch.setattr("fedjax_fair.numerics.table_rows.MANY", 0 if slices else MANY)
+    table = jnp.arange(7) * 11
     wanted = table[np.minimum(start + np.arange(many), 6)]
     np.testing.assert_array_equal(jax.jit(entries_from, static_argnums=2)(table, start, many), wanted)
     of_both = jax.vmap(lambda start: entries_from(table, start, many))(np.array([0, start]))
