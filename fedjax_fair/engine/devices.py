@@ -60,8 +60,8 @@ class Deal(NamedTuple):
 def dealt(size: Array, mesh: Mesh) -> Deal:
     """A cohort of clients with ``size`` [S] examples, dealt out like cards: the largest first, back and forth.
 
-    All devices wait for the one that has most to do. Rounds of a GRU with 30 clients of 10 to 470 examples, which stand
-    in that order, take .63 of the time so, on two cores.
+    All devices wait for the one that has most to do. Rounds of a GRU with 30 clients of 10 to 470 examples, in that
+    order, take .63 of the time so, on two cores.
     """
     count, each = size.shape[0], part(size.shape[0], mesh)
     turn, device = np.divmod(np.arange(each * mesh.size), mesh.size)

@@ -50,8 +50,8 @@ def _side_by_side(size: int, are_mapped: list[bool], table: Array, rows: Array) 
 def entries_from(table: Array, start: Array, many: int) -> Array:
     """``table[start : start + many]`` of a vector; behind its end the last entry again.
 
-    Many of them as slices of the table and of its end: XLA looks the entries of a gather up one by one. With a client
-    of 17,000 examples among 29 of 20, whose rows are as many slots for each of them, FedAvg's rounds take .91 of the
+    Many of them as slices of the table and of its end: XLA looks a gather's entries up one by one. With a client of
+    17,000 examples among 29 of 20, whose rows are as many slots for each of them, FedAvg's rounds take .91 of the
     time, on Synthetic(1, 1) .98.
     """
     if many < MANY:
