@@ -99,7 +99,7 @@ def train_and_weigh(
         coef, after = check_weights(said, cohort, state.aggregator)
         return *drop_coefficients(report, coef), after
 
-    deal = dealt(report.n, mesh) if mesh is not None and parts.uneven else None
+    deal = dealt(report.n, mesh) if mesh is not None and mesh.size > 1 and parts.uneven else None
     local = (state.params, near, share(report.ids, mesh, "edge", deal), train, state.round)
     summed, carried = parts.training.summed, Carried(state.memory, parts.broadcast(state))
     revealing = REVEALED - {"message"} if adds else REVEALED

@@ -24,7 +24,7 @@ MIDDLING = 2**20
 
 On two cores rounds took .7 to .9 of the time that one by one or ten vmapped took with 0.2 to 1.3 MB, Adam's state
 not counted, and .8 to .95 where sizes differ; 1.05 with 1.6 MB, 1.1 to 1.3 with 7 MB. Five took as long as
-two and longer to compile; convolutions took 1.0, LSTMs 1.1. Transformers of .04 to 1 MB took .83 to .95, and .98 to
+two and longer to compile; convolutions took 1.0, LSTMs 1.1. Transformers of .04 to 1 MB took .83 to .96, and .98 to
 1.0 where sizes differ.
 """
 NOT_DENSE = frozenset(["scan", "while", "conv_general_dilated"])
@@ -48,7 +48,8 @@ def choose_block(client_block: int | str | None, cohort: int, params: Params, si
 
     On a CPU what a convolution or an attention makes stays in cache for one client at a time (two transformers of
     130 kB side by side took 1.35 times as long), and vmapped clients of very different sizes all make as many steps
-    as the largest. Either has kernels of three axes and more in flax. On an accelerator the batch wins.
+    as the largest. Either has kernels of three axes and more in flax. On an accelerator the batch wins. What
+    :func:`choose_interleaved` takes does not go by this.
     """
     if client_block is None:
         return None

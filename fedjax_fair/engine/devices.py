@@ -69,7 +69,11 @@ def dealt(size: Array, mesh: Mesh) -> Deal:
     rank = np.argsort(device * each + turn)  # of those on device 0, on device 1, ...
     slots = jnp.argsort(-size)[np.minimum(rank, count - 1)].astype(jnp.int32)
     once = rank < count
-    places = jnp.zeros((count,), jnp.int32).at[jnp.where(once, slots, count)].set(np.arange(len(rank)), mode="drop")
+    places = (
+        jnp.zeros((count,), jnp.int32)
+        .at[jnp.where(once, slots, count)]
+        .set(np.arange(len(rank), dtype=np.int32), mode="drop")
+    )
     return Deal(slots, jnp.asarray(once), places)
 
 
@@ -85,8 +89,9 @@ def share(
 
     def mine(leaf: Array) -> Array:
         if deal is not None:
-            once = deal.once.reshape(-1, *[1] * (leaf.ndim - 1))
-            leaf = leaf[deal.slots] if fill == "edge" else jnp.where(once, leaf[deal.slots], 0).astype(leaf.dtype)
+            slots, once = (of.reshape(mesh.size, -1)[jax.lax.axis_index(CLIENTS)] for of in (deal.slots, deal.once))
+            own, once = leaf[slots], once.reshape(-1, *[1] * (leaf.ndim - 1))
+            return own if fill == "edge" else jnp.where(once, own, jnp.zeros((), leaf.dtype))
         each = part(leaf.shape[0], mesh)
         rest = ((0, each * mesh.size - leaf.shape[0]), *[(0, 0)] * (leaf.ndim - 1))
         parts = jnp.pad(leaf, rest, mode=fill).reshape(mesh.size, each, *leaf.shape[1:])

@@ -16,6 +16,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from fedjax_fair.data import FederatedData, Split
+from fedjax_fair.data.host_store import Handed, HostStore
 from fedjax_fair.engine.devices import gather, share, shared_out
 from fedjax_fair.engine.failures import unless_dead
 from fedjax_fair.engine.whole_clients import by_client, kept_of
@@ -26,7 +27,9 @@ from fedjax_fair.types import Evaluation, Key, Params, SimState
 
 PIECE = 256
 FLAT = 256
-"""Examples of a cohort's forward pass at most: half of the last pass is nobody's, on average."""
+"""Examples of a cohort's forward pass at most: half of the last pass is nobody's, on average. On a CPU also of
+everybody's, where sizes differ much: with one client of 17,000 among 29 of 20, FedMABA's rounds take .91 of the
+time."""
 PerExample = Callable[[Array, Array], Array]
 """``(outputs [B, ...], y [B, ...]) -> f[B]``: a loss or a metric."""
 
@@ -114,7 +117,7 @@ def cohort(
     """
     if (data.ids is None and ids.shape[0] == split.size.shape[0]) or not split.rows.shape[0]:
         uneven = capacity * ids.shape[0] > 2 * split.rows.shape[0]
-        if uneven and jax.default_backend() == "cpu":  # they train one by one, and the second core is asleep
+        if uneven and _by_one_core(data, mesh):
             batch = min(batch, FLAT)
         return tuple(v[ids] for v in every_client(score, params, data, split, batch, mesh))
     batch = min(batch, FLAT, ids.shape[0] * capacity)
@@ -139,6 +142,15 @@ def cohort(
         return tuple(s / jnp.where(size > 0, size.astype(s.dtype), jnp.nan) for s in sums)
 
     return shared_out(some, ids, mesh)
+
+
+def _by_one_core(data: FederatedData, mesh: Mesh | None) -> bool:
+    """Whether one core of a CPU is to read passes; the second one sleeps while uneven clients train one by one.
+
+    Not from a store on the host, which costs by the pass.
+    """
+    near = not isinstance(data.x, HostStore | Handed)
+    return near and mesh is None and jax.default_backend() == "cpu"
 
 
 def minibatch(

@@ -89,12 +89,13 @@ def simulation(
         part of what is trained: clients, rules, defences and ``deploy`` find None in their place.
       client_block: how many clients train side by side, vmapped: None for all, 1 for one after another, or a number
         in between. "auto": on an accelerator all. On one CPU device two at a time in one loop, not
-        vmapped: of models of dense layers only, of more than 2^15 entries and at most 1 MB. Otherwise on a CPU one
-        after another where it has convolutions or attention, or sizes differ much (vmapped clients all wait for the
-        largest); else as many as have models of 256 kB together.
+        vmapped: of models of at most 1 MB with attention (kernels of three axes), or of dense layers only and more
+        than 2^15 entries. Otherwise on a CPU one after another where it has convolutions or attention, or sizes
+        differ much (vmapped clients all wait for the largest); else as many as have models of 256 kB together.
       eval_batch: examples per forward pass wherever all clients share a model; by default 4,096 for a model of
         vectors and matrices below 2^15 entries, whose products are shorter than the loop around them, else 512 at
-        most: on a CPU as many as keep the largest array of a pass below 4 MB, but at least 16.
+        most: on a CPU as many as keep the largest array of a pass below 4 MB, but at least 16. The losses that
+        rules read take 256 at most, but everybody's only on a CPU where sizes differ much.
       precision: of the models' matrix products where the hardware has a choice: "highest" is float32, "high"
         and "default" are faster and coarser (TF32 or bfloat16 on a GPU or TPU; a CPU knows only float32). The
         rule and the server always compute in the highest.

@@ -91,6 +91,25 @@ def test_a_small_cohort_does_not_read_the_others_examples(data, params):
     assert len(seen) < 20  # theirs, and a neighbour's here and there as padding
 
 
+@pytest.mark.parametrize(
+    ("sizes", "backend", "most"), [(SKEWED, "cpu", 4), ((17,) * 10, "cpu", 64), (SKEWED, "gpu", 64)]
+)
+def test_everybodys_losses_are_read_in_short_passes_where_sizes_differ_on_a_cpu(
+    monkeypatch, sizes, backend, most, params
+):
+    monkeypatch.setattr(signals, "FLAT", 4)
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    data, seen = federation(sizes), []
+
+    def spy(params, x, y):
+        seen.append(x.shape[0])
+        return score(params, x, y)
+
+    everybody = jnp.arange(len(sizes))
+    jax.eval_shape(lambda: signals.cohort(spy, params, data, data.train, everybody, 64, max(sizes)))
+    assert most / 2 < max(seen) <= most
+
+
 def test_an_empty_split_is_nan_for_everybody(params):
     data = federation(SKEWED, validation=False)
     for got in (
