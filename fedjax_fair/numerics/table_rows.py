@@ -47,14 +47,14 @@ def _side_by_side(size: int, are_mapped: list[bool], table: Array, rows: Array) 
     return jax.vmap(_read, [0 if mapped else None for mapped in are_mapped])(table, rows), True
 
 
-def entries_from(table: Array, start: Array, many: int) -> Array:
+def entries_from(table: Array, start: Array, many: int, uneven: bool = True) -> Array:
     """``table[start : start + many]`` of a vector; behind its end the last entry again.
 
     Many of them as slices of the table and of its end: XLA looks a gather's entries up one by one. With a client of
     17,000 examples among 29 of 20, whose rows are as many slots for each of them, FedAvg's rounds take .91 of the
-    time, on Synthetic(1, 1) .98.
+    time, on Synthetic(1, 1) .98. Clients of one size, ``uneven=False``, train side by side, where slices take 1.02.
     """
-    if many < MANY:
+    if many < MANY or not uneven:
         return table[jnp.minimum(start + jnp.arange(many), table.shape[0] - 1)]
     before = max(table.shape[0] - many, 0)
     end = jax.lax.dynamic_slice_in_dim(jnp.pad(table[before:], (0, many), mode="edge"), start - before, many)
