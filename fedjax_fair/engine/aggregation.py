@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.checks import check_weights
 from fedjax_fair.engine.components import Components
-from fedjax_fair.engine.devices import Deal, added, dealt, gather, share
+from fedjax_fair.engine.devices import Deal, added, added_and_gathered, dealt, gather, share
 from fedjax_fair.engine.failures import drop_coefficients, drop_failures, finite, numbers, silence, zeroed
 from fedjax_fair.engine.memory import written
 from fedjax_fair.engine.signals import gram
@@ -70,7 +70,7 @@ class Trained(NamedTuple):
     state: State
     """The rule's next."""
     total: Params
-    """This device's ``sum_k coef_k update_k``."""
+    """``sum_k coef_k update_k``"""
     memory: Any
     """All clients', leaves [N, ...]: of those who were active the one that they made."""
 
@@ -118,7 +118,7 @@ def train_and_weigh(
             coef, after = check_weights(second, cohort, after, "revise")
             report, coef = drop_coefficients(report, coef)
         mine = share(coef, mesh, deal=deal)
-        total = jax.tree.map(lambda u: weighted_sum(mine, u), updates)
+        total = added(jax.tree.map(lambda u: weighted_sum(mine, u), updates), mesh)
         kept = written(state.memory, report.ids, gather(sent.memory, cohort, mesh, deal), report.active)
         if adds:
             heard = jax.tree.map(lambda m: weighted_sum(report.active, m).astype(m.dtype), report.message)
@@ -127,8 +127,9 @@ def train_and_weigh(
 
     def train_and_add(coef: Array, heard: Array) -> Sums:
         sums = summed(*local, *share((coef, heard), mesh, deal=deal), carried)
-        arrived, kept = gather((sums.arrived, sums.memory), cohort, mesh, deal)
-        return sums._replace(message=added(sums.message, mesh), arrived=arrived, memory=kept)
+        own = (sums.update, sums.message)
+        (update, message), arrived = added_and_gathered(own, sums.arrived, cohort, mesh, deal)
+        return Sums(update, message, arrived, gather(sums.memory, cohort, mesh, deal))
 
     report = drop_failures(report, parts.watches, report.active)
     message = message_of(parts.memory, state.params) if adds else None

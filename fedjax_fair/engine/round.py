@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.aggregation import before_training, serve, train_and_weigh
 from fedjax_fair.engine.components import Components
-from fedjax_fair.engine.devices import added
 from fedjax_fair.engine.near import nearby
 from fedjax_fair.engine.selection import select
 from fedjax_fair.types import Info, Key, SimState
@@ -44,8 +43,7 @@ def play_round(parts: Components, state: SimState, data: FederatedData) -> tuple
     report, coef = trained.report, trained.coef
 
     # Move.
-    total = added(trained.total, parts.mesh)
-    params, server = serve(parts.update, state, total, report, coef, keys.server)
+    params, server = serve(parts.update, state, trained.total, report, coef, keys.server)
     after = SimState(
         round=state.round + 1,
         key=state.key,

@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 
 from fedjax_fair.data import FederatedData, Split
 from fedjax_fair.data.host_store import Handed, HostStore
-from fedjax_fair.engine.devices import gather, share, shared_out
+from fedjax_fair.engine.devices import added, gather, share, shared_out, turn
 from fedjax_fair.engine.failures import unless_dead
 from fedjax_fair.engine.whole_clients import by_client, kept_of
 from fedjax_fair.models import Model
@@ -122,26 +122,24 @@ def cohort(
         return tuple(v[ids] for v in every_client(score, params, data, split, batch, mesh))
     batch = min(batch, FLAT, ids.shape[0] * capacity)
 
-    def some(ids: Array) -> tuple[Array, ...]:
-        ids = data.places(ids)
-        size, slots = split.size[ids], ids.shape[0]
-        ends = jnp.cumsum(size)
-        shift = split.start[ids] - (ends - size)  # from a place among the cohort's examples to one in the split
+    ids = data.places(ids)
+    size, slots = split.size[ids], ids.shape[0]
+    ends = jnp.cumsum(size)
+    shift = split.start[ids] - (ends - size)  # from a place among the cohort's examples to one in the split
+    first, stride = turn(mesh)
 
-        def add(step: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
-            places = step * batch + jnp.arange(batch, dtype=jnp.int32)
-            owner = jnp.searchsorted(ends, places, side="right", method="compare_all").astype(jnp.int32)
-            rows = split.rows[jnp.clip(places + shift[jnp.minimum(owner, slots - 1)], 0, split.rows.shape[0] - 1)]
-            mine = owner[None, :] == jnp.arange(slots)[:, None]  # nobody's behind the last example
-            values = score(params, *examples(data, rows))
-            return tuple(s + jnp.where(mine, v, 0).sum(1) for s, v in zip(sums, values))
+    def add(step: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
+        places = (first + step * stride) * batch + jnp.arange(batch, dtype=jnp.int32)
+        owner = jnp.searchsorted(ends, places, side="right", method="compare_all").astype(jnp.int32)
+        rows = split.rows[jnp.clip(places + shift[jnp.minimum(owner, slots - 1)], 0, split.rows.shape[0] - 1)]
+        mine = owner[None, :] == jnp.arange(slots)[:, None]  # nobody's behind the last example
+        values = score(params, *examples(data, rows))
+        return tuple(s + jnp.where(mine, v, 0).sum(1) for s, v in zip(sums, values))
 
-        shapes = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
-        zeros = tuple(jnp.zeros((slots,), v.dtype) for v in shapes)
-        sums = jax.lax.fori_loop(0, -(-ends[-1] // batch), add, zeros)
-        return tuple(s / jnp.where(size > 0, size.astype(s.dtype), jnp.nan) for s in sums)
-
-    return shared_out(some, ids, mesh)
+    shapes = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))
+    zeros = tuple(jnp.zeros((slots,), v.dtype) for v in shapes)
+    sums = jax.lax.fori_loop(0, -(-ends[-1] // (batch * stride)), add, zeros)
+    return tuple(s / jnp.where(size > 0, size.astype(s.dtype), jnp.nan) for s in added(sums, mesh))
 
 
 def _by_one_core(data: FederatedData, mesh: Mesh | None) -> bool:

@@ -339,6 +339,11 @@ for name in ("fedavg", "fedmgda_plus"):
     state = jax.eval_shape(sim.init, jax.random.key(0))
     text = jax.jit(sim.step).lower(state, sim.data).compile().as_text()
     print(*re.findall(r"= (\w+\[[0-9,]*\])\S* all-gather", text))
+for name in ("fedavg", "fedmaba", "scaffold"):
+    sim = t.logistic(name, 5, 2, block=1)
+    state = jax.eval_shape(sim.init, jax.random.key(0))
+    text = jax.jit(sim.step).lower(state, sim.data).compile().as_text()
+    print(*map(" ".join, re.findall(r"= (\w+\[[0-9,]*\])\S* (all-\w+|collective-\w+|\w+-scatter)", text)), sep=", ")
 try:
     t.swept(2, 2)
 except ValueError as error:
@@ -348,14 +353,20 @@ print(*t.without_entries(2))
 
 
 def test_updates_travel_only_where_a_rule_reads_them_all():
-    """Twelve clients on two devices: FedAvg's tell each other who failed, a Gram matrix needs all updates."""
+    """Twelve clients on two devices: FedAvg's tell each other who failed, a Gram matrix needs all updates.
+
+    Of five that train one by one the sums, messages included, travel in one array, and the losses in another.
+    """
     text = TRAVELS.format(tests=str(Path(__file__).parents[1]))
     done = subprocess.run(
         [sys.executable, "-c", text], env=environment(), check=True, capture_output=True, text=True
     )
-    fedavg, fedmgda_plus, both, nothing = done.stdout.splitlines()
+    fedavg, fedmgda_plus, *added_up, both, nothing = done.stdout.splitlines()
     assert fedavg == "pred[12]"
     assert {"f32[12,4,16]", "f32[12,16,3]", "f32[12,12]"} < set(fedmgda_plus.split())
+    sums = "f32[21] all-reduce"  # 15 parameters, and who of 6 slots failed
+    assert added_up[:2] == [sums, f"{sums}, f32[5] all-reduce"]
+    assert added_up[2].startswith("f32[36] all-reduce, ")  # twice 15
     assert both == "devices share out the sweep's runs, or build's clients, got both"
     assert nothing == "(2, 0) (4, 0)"
 
