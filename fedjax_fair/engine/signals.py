@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 
 from fedjax_fair.data import FederatedData, Split
 from fedjax_fair.data.host_store import Handed, HostStore
-from fedjax_fair.engine.devices import added, gather, share, shared_out, turn
+from fedjax_fair.engine.devices import FEW, added, gather, share, shared_out, turn
 from fedjax_fair.engine.failures import unless_dead
 from fedjax_fair.engine.whole_clients import by_client, kept_of
 from fedjax_fair.models import Model
@@ -183,6 +183,7 @@ def examples(data: FederatedData, rows: Array) -> tuple[Any, Array]:
 def gram(updates: Params, mesh: Mesh | None = None) -> Array:
     """Inner products f[S, S] of stacked updates, summed over the leaves; of half precision in float32."""
     everybodys = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(updates)]
+    mesh = None if sum(leaf.size for leaf in everybodys) <= FEW else mesh  # a message would take longer
     mine = share(everybodys, mesh)
     kind = jnp.result_type(jnp.float32, *everybodys)
     product = functools.partial(jnp.matmul, precision="highest", preferred_element_type=kind)
