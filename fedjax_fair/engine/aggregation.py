@@ -48,6 +48,7 @@ def after_training(
     """The report with what training reveals, the updates of this device as they arrive, and whose are finite."""
     # What nobody reads of this is not gathered, nor is a Gram matrix made of it: the compiler drops it.
     slots = report.ids.shape[0]
+    # One by one: joined with what somebody reads, it would be sent.
     trace, updates, arrived = (gather(one, slots, mesh, deal) for one in (sent.trace, sent.update, sent.arrived))
     report = report._replace(train_loss=trace.loss, train_loss_std=trace.loss_std, updates=updates)
     report = report._replace(message=gather(sent.message, slots, mesh, deal))

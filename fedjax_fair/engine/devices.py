@@ -15,14 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 CLIENTS = "clients"
 
-FEW = 1 << 14
-"""Arrays of up to so many entries are sent as one: on a CPU a message takes as long as ten local steps of a small
-model, 45 us, however short it is."""
+JOINED = 1 << 14
+"""Entries of an array up to which it is sent with others as one: on a CPU a message takes as long as ten local
+steps of a small model, 45 us, however short it is."""
 
 
 def as_mesh(devices: Any) -> Mesh | None:
@@ -114,7 +113,7 @@ def gather(tree: Any, count: int, mesh: Mesh | None, deal: Deal | None = None) -
         each = parts.shape[1]
         return parts.reshape(mesh.size * each, *parts.shape[2:])[_places(count, deal)]
 
-    return jax.tree.map(in_order, _in_few(lambda own: jax.lax.all_gather(own, CLIENTS), tree, jax.vmap))
+    return jax.tree.map(in_order, _joined(lambda own: jax.lax.all_gather(own, CLIENTS), tree))
 
 
 def _places(count: int, deal: Deal | None) -> Any:
@@ -127,23 +126,33 @@ def shared_out(function: Callable[[Array], Any], items: Array, mesh: Mesh | None
     return gather(function(share(items, mesh, "edge")), items.shape[0], mesh)
 
 
-def turn(mesh: Mesh | None) -> tuple[Any, int]:
+def turns(mesh: Mesh | None) -> tuple[Any, int]:
     """``(d, D)``: of what is done in turns, this device does the turns d, d + D, d + 2 D, ..."""
     return (0, 1) if mesh is None else (jax.lax.axis_index(CLIENTS), mesh.size)
 
 
 def added(tree: Any, mesh: Mesh | None) -> Any:
     """The sum over the devices."""
-    return tree if mesh is None else _in_few(lambda own: jax.lax.psum(own, CLIENTS), tree)
+    return tree if mesh is None else _joined(lambda own: jax.lax.psum(own, CLIENTS), tree)
 
 
-def _in_few(send: Callable[[Array], Array], tree: Any, within: Callable = lambda apart: apart) -> Any:
-    """``send`` of every array, small ones of real numbers joined; ``within`` what is received they are parted."""
+def _joined(send: Callable[[Array], Array], tree: Any) -> Any:
+    """``send`` of every array, of small ones of one type as one array. What is received may have axes in front."""
     leaves, structure = jax.tree.flatten(tree)
-    few = [0 < leaf.size <= FEW and jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in leaves]
-    joined, apart = ravel_pytree([leaf for leaf, is_few in zip(leaves, few) if is_few])
-    parts = iter(within(apart)(send(joined)) if joined.size else ())
-    return jax.tree.unflatten(structure, [next(parts) if f else send(leaf) for leaf, f in zip(leaves, few)])
+    messages: dict[Any, list[int]] = {}
+    for place, leaf in enumerate(leaves):
+        messages.setdefault(leaf.dtype if leaf.size <= JOINED else place, []).append(place)
+    received: dict[int, Array] = {}
+    for places in messages.values():
+        if len(places) == 1:
+            received[places[0]] = send(leaves[places[0]])
+            continue
+        parts = [leaves[place] for place in places]
+        whole = send(jnp.concatenate([part.ravel() for part in parts]))
+        split = jnp.split(whole, np.cumsum([part.size for part in parts])[:-1], axis=-1)
+        for place, part, flat in zip(places, parts, split):
+            received[place] = flat.reshape(*whole.shape[:-1], *part.shape)
+    return jax.tree.unflatten(structure, [received[place] for place in range(len(leaves))])
 
 
 def added_and_gathered(
@@ -152,7 +161,8 @@ def added_and_gathered(
     """The sum of ``tree`` over the devices and, in the same message, all devices' ``flags``, bool[``count``]."""
     if mesh is None:
         return tree, flags
-    own = jnp.zeros((mesh.size, flags.shape[0])).at[jax.lax.axis_index(CLIENTS)].set(flags)
+    kind = jax.tree.leaves(tree)[0].dtype
+    own = jnp.zeros((mesh.size, *flags.shape), kind).at[jax.lax.axis_index(CLIENTS)].set(flags.astype(kind))
     tree, everybodys = added((tree, own), mesh)
     return tree, everybodys.ravel()[_places(count, deal)] > 0
 

@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 
 from fedjax_fair.data import FederatedData, Split
 from fedjax_fair.data.host_store import Handed, HostStore
-from fedjax_fair.engine.devices import FEW, added, gather, share, shared_out, turn
+from fedjax_fair.engine.devices import JOINED, added, gather, share, shared_out, turns
 from fedjax_fair.engine.failures import unless_dead
 from fedjax_fair.engine.whole_clients import by_client, kept_of
 from fedjax_fair.models import Model
@@ -120,13 +120,13 @@ def cohort(
         if uneven and _by_one_core(data, mesh):
             batch = min(batch, FLAT)
         return tuple(v[ids] for v in every_client(score, params, data, split, batch, mesh))
-    batch = min(batch, FLAT, ids.shape[0] * capacity)
+    first, stride = turns(mesh)
+    batch = min(batch, FLAT, -(-ids.shape[0] * capacity // stride))
 
     ids = data.places(ids)
     size, slots = split.size[ids], ids.shape[0]
     ends = jnp.cumsum(size)
     shift = split.start[ids] - (ends - size)  # from a place among the cohort's examples to one in the split
-    first, stride = turn(mesh)
 
     def add(step: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
         places = (first + step * stride) * batch + jnp.arange(batch, dtype=jnp.int32)
@@ -183,7 +183,7 @@ def examples(data: FederatedData, rows: Array) -> tuple[Any, Array]:
 def gram(updates: Params, mesh: Mesh | None = None) -> Array:
     """Inner products f[S, S] of stacked updates, summed over the leaves; of half precision in float32."""
     everybodys = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(updates)]
-    mesh = None if sum(leaf.size for leaf in everybodys) <= FEW else mesh  # a message would take longer
+    mesh = None if sum(leaf.size for leaf in everybodys) <= JOINED else mesh  # a message would take longer
     mine = share(everybodys, mesh)
     kind = jnp.result_type(jnp.float32, *everybodys)
     product = functools.partial(jnp.matmul, precision="highest", preferred_element_type=kind)

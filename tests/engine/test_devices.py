@@ -25,7 +25,17 @@ import fedjax_fair as ff
 from fedjax_fair.engine import devices as between
 from fedjax_fair.engine import signals
 from fedjax_fair.engine.checkpoint import CheckpointError
-from fedjax_fair.engine.devices import CLIENTS, dealt, everywhere, on_shares, part
+from fedjax_fair.engine.devices import (
+    CLIENTS,
+    JOINED,
+    added_and_gathered,
+    dealt,
+    everywhere,
+    gather,
+    on_shares,
+    part,
+    share,
+)
 
 RULES = ("fedmaba", "fedmgda_plus")
 """One that reads losses, and one that reads all updates."""
@@ -182,7 +192,7 @@ def results(devices):
     found["remembering"] = played(remembering(devices), 50)
     for name in ("scaffold", "fednova"):  # of sizes that differ much; the second reads the steps of all
         found[f"{name} 5"] = played(logistic(name, 5, devices, block=1), 50)
-    with patch.object(between, "FEW", 10), patch.object(signals, "FEW", 10):  # kernels travel by themselves
+    with patch.object(between, "JOINED", 10), patch.object(signals, "JOINED", 10):  # kernels travel by themselves
         for name in ("scaffold", "fedmgda_plus"):
             found[f"{name} apart"] = played(logistic(name, 5, devices, block=1), 50)
     found["drfa 5"] = played(logistic("drfa", 5, devices), 20)
@@ -347,15 +357,17 @@ for name in ("fedavg", "fedmgda_plus"):
     text = jax.jit(sim.step).lower(state, sim.data).compile().as_text()
     print(*re.findall(r"= (\w+\[[0-9,]*\])\S* all-gather", text))
 for name in ("fedavg", "fedmaba", "scaffold"):
-    sim = t.logistic(name, 5, 2, block=1)
-    state = jax.eval_shape(sim.init, jax.random.key(0))
-    text = jax.jit(sim.step).lower(state, sim.data).compile().as_text()
+    with jax.numpy_dtype_promotion("strict"):
+        sim = t.logistic(name, 5, 2, block=1)
+        state = jax.eval_shape(sim.init, jax.random.key(0))
+        text = jax.jit(sim.step).lower(state, sim.data).compile().as_text()
     print(*map(" ".join, re.findall(r"= (\w+\[[0-9,]*\])\S* (all-\w+|collective-\w+|\w+-scatter)", text)), sep=", ")
 try:
     t.swept(2, 2)
 except ValueError as error:
     print(error)
 print(*t.without_entries(2))
+t.arrays_of_all_types_arrive()
 """
 
 
@@ -389,6 +401,31 @@ def without_entries(devices):
     made = on_shares(function, mesh, (), (jnp.zeros((4, 0)), jnp.arange(4.0)))
     assert_array_equal(made[1], np.arange(4.0))
     return seen[0], made[0].shape
+
+
+def arrays_of_all_types_arrive():
+    """Bit for bit, on both of two devices, though small ones of one type are joined: also what is not finite."""
+    mesh = Mesh(np.array(jax.devices()[:2]), (CLIENTS,))
+    odd = jnp.array([2**24 + 1, 3, 5, 7], jnp.int32)
+    items = {
+        "half": [jnp.ones((4, 2), jnp.bfloat16) / 3, jnp.ones((4,), jnp.float16) / 3],
+        "single": [jnp.arange(4.0), jnp.full((4, 3), jnp.nan), jnp.full((4,), jnp.inf), jnp.ones((4, 3, 2)) / 3],
+        "whole": [odd, 2 * odd],
+        "long": jnp.arange(4.0 * JOINED).reshape(4, -1),
+        "nothing": [jnp.zeros((4, 0, 3)), jnp.zeros((4, 0), jnp.int32)],
+    }
+    flags = jnp.array([True, False, False, True])
+
+    def there_and_back(items, flags):
+        own = share((items, flags), mesh)
+        return gather(own, 4, mesh), *added_and_gathered(own[0], own[1], 4, mesh)
+
+    with jax.numpy_dtype_promotion("strict"):
+        gathered, sums, arrived = everywhere(there_and_back, mesh)(items, flags)
+    added_up = jax.tree.map(lambda leaf: leaf[:2] + leaf[2:], items)
+    for found, right in ((gathered, (items, flags)), (sums, added_up), (arrived, flags)):
+        assert jax.tree.map(jnp.dtype, found) == jax.tree.map(jnp.dtype, right)
+        jax.tree.map(assert_array_equal, found, right)
 
 
 @pytest.mark.parametrize("wide", [False, True])
