@@ -47,7 +47,7 @@ SIZES = (3, 8, 5, 4, 6, 7, 3, 4, 9, 5, 6, 4)
 UNEVEN = (3, 8, 5, 4, 6, 7, 3, 4, 19, 5, 6, 4)
 """The largest more than twice the mean: clients are then dealt out by their sizes."""
 
-CASES = len(RULES) + len(DEEP) + 12
+CASES = len(RULES) + len(DEEP) + 13
 
 EIGHT = """
 import sys; sys.path[:0] = [{tests!r}, {tests!r} + '/engine']
@@ -137,13 +137,14 @@ def alike(dtype):
     return toy.federation(sizes=(8,) * 12, dtype=dtype)
 
 
-def deep(rule, devices, data, model=(deep_init, deep_apply)):
+def deep(rule, devices, data, model=(deep_init, deep_apply), block="auto"):
     return ff.simulation(
         model,
         data,
         aggregator=rule,
         trainer=ff.local_sgd(optax.sgd(0.05), epochs=1, batch_size=4),
         devices=devices,
+        client_block=block,
     )
 
 
@@ -170,12 +171,12 @@ def given(devices):
     return {"params": outputs, "coef": history.coef, "ids": history.ids, "loss": history.loss}
 
 
-def swept(clients, runs):
+def swept(clients, runs, block="auto"):
     """Three settings from three seeds in one program, over so many devices by clients or by runs."""
-    data = alike(np.float32)
+    data = alike(np.float32) if block == "auto" else toy.federation(sizes=UNEVEN)
 
     def build(alpha):
-        return deep(ff.fedmaba(alpha=alpha), clients, data, toy.linear)
+        return deep(ff.fedmaba(alpha=alpha), clients, data, toy.linear, block)
 
     settings = {"side_by_side": 2, "rounds": 3, "eval_every": 1, "chunk": 1}
     found = ff.sweep(build, {"alpha": [0.2, 0.5, 0.7]}, seeds=3, devices=runs, **settings)
@@ -198,6 +199,7 @@ def results(devices):
     found["drfa 5"] = played(logistic("drfa", 5, devices), 20)
     found["one by one"] = played(one_by_one(devices), 50)
     found["swept clients"] = swept(devices, 1)
+    found["swept uneven"] = swept(devices, 1, block=1)
     with jax.enable_x64(True):
         for name in DEEP:
             found[f"mlp 64 {name}"] = played(deep(rule(name), devices, alike(np.float64)), 20)
