@@ -3,9 +3,9 @@
 ``simulation(..., devices=8)`` takes the first eight devices, ``devices=Mesh(...)`` any mesh of one axis; with
 ``jax.distributed.initialize()`` in every process, ``devices=jax.device_count()`` spans the hosts. Each device
 trains its share of the cohort and keeps the updates, or adds them up, unless something reads all of them; wherever
-all clients share a model, it scores its share of the examples (of the clients, where not all are scored). Data,
-models and rule are the same on all. A cohort that the devices do not divide is filled up with a client who counts
-once. Clients of very different sizes are dealt out by size.
+all clients share a model, it scores its share of the examples (of the clients, where a few of each are drawn).
+Data, models and rule are the same on all. A cohort that the devices do not divide is filled up with a client who
+counts once. Clients of very different sizes are dealt out by size.
 """
 
 from collections.abc import Callable, Iterable
@@ -110,8 +110,8 @@ def gather(tree: Any, count: int, mesh: Mesh | None, deal: Deal | None = None) -
         return tree
 
     def in_order(parts: Array) -> Array:
-        each = parts.shape[1]
-        return parts.reshape(mesh.size * each, *parts.shape[2:])[_places(count, deal)]
+        devices, each, *shape = parts.shape
+        return parts.reshape(devices * each, *shape)[_places(count, deal)]
 
     return jax.tree.map(in_order, _joined(lambda own: jax.lax.all_gather(own, CLIENTS), tree))
 
