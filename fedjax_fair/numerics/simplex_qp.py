@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedjax_fair.numerics.solvers import project_box_simplex, project_simplex, uniform_over
+from fedjax_fair.numerics.solvers import normalize, project_box_simplex, project_simplex
 
+SHORTEST = 1e-6  # of the largest d in `quadratic`: what is less may be rounding alone
 STILL = 16  # roundings of the largest entry; rounding alone moves a solver's iterate by two or three
 
 
@@ -17,7 +18,7 @@ class Quadratic(NamedTuple):
 
     hessian: Array  # f[M, M], without what is common to its rows and columns
     common: Array  # f[M], which belongs to the linear term
-    step: Array  # f[]
+    step: Array  # f[M], of every entry
 
 
 def qp_simplex(hessian: Array, linear: Array, start: Array, where: Array, iterations: int = 300) -> Array:
@@ -27,14 +28,15 @@ def qp_simplex(hessian: Array, linear: Array, start: Array, where: Array, iterat
 
 def descend_on_simplex(of: Quadratic, linear: Array, start: Array, where: Array, iterations: int = 300) -> Array:
     """:func:`qp_simplex` of a Q that is prepared: several linear terms share what is made of it."""
-    return _fista(of, linear, start, lambda y: project_simplex(y, where), iterations)
+    pace = of.step / of.step.max()
+    return _fista(of, linear, start, lambda y: project_simplex(y, where, pace=pace), iterations)
 
 
 def qp_box_simplex(
     hessian: Array, linear: Array, start: Array, low: Array, high: Array, where: Array, iterations: int = 300
 ) -> Array:
     """The same with ``low <= p <= high`` besides; feasible iff ``sum low <= 1 <= sum high`` over ``where``."""
-    of = quadratic(hessian, where)
+    of = quadratic(hessian, where, even=True)
     return _fista(of, linear, start, lambda y: project_box_simplex(y, low, high, where), iterations)
 
 
@@ -48,38 +50,51 @@ class Descent(NamedTuple):
     t: Array  # f[], the momentum's
 
 
-def quadratic(hessian: Array, where: Array) -> Quadratic:
-    """Q over ``where`` without its common part, and a step that its curvature allows.
+def quadratic(hessian: Array, where: Array, even: bool = False) -> Quadratic:
+    r"""Q over ``where`` without what is common to its rows and columns, and the steps that its curvature allows.
 
-    The sum of p is given, so what is common to all rows and columns of Q only shifts the objective: with the row
-    means in c it is out of Q. Of the Gram matrix of updates that are much alike it is all but a little, and would
-    make the step a little of what it may be.
+    The sum of p is given, so that for any w whose sum is 1
+
+    .. math:: p^\top Q p = \sum_{ij} p_i p_j \langle g_i - \bar g, g_j - \bar g \rangle + 2\, p^\top Q w
+              - w^\top Q w, \qquad \bar g = \sum_i w_i g_i, \quad Q_{ij} = \langle g_i, g_j \rangle
+
+    The first term's matrix H is what is left of Q. Of updates that are much alike it is a little of it, and allows
+    steps that are as much longer. With :math:`w_i \propto 1 / Q_{ii}` long updates are not in all the others'.
+
+    Every entry has a step of its own, in inverse proportion to :math:`d_i = H_{ii}`, so that short updates beside
+    long ones arrive as soon: with :math:`\kappa` the largest eigenvalue of :math:`H_{ij} / \sqrt{d_i d_j}` it is
+    :math:`x^\top H x \le \kappa \sum_i d_i x_i^2`. With ``even`` all steps are the same.
     """
-    pairs, everybody = where[:, None] & where[None, :], uniform_over(where, hessian.dtype)
-    common = jnp.where(pairs, hessian, 0) @ everybody
-    whole = jnp.trace(jnp.where(pairs, hessian, 0))
-    hessian = jnp.where(pairs, hessian - common[:, None] - common[None, :] + everybody @ common, 0)
-    curvature = _largest_eigenvalue(hessian)
-    rounding = 4 * jnp.finfo(hessian.dtype).eps * whole  # where no more is left, it must not decide
-    return Quadratic(
-        hessian, common, 1 / jnp.where(curvature > rounding, curvature, jnp.where(whole > 0, whole, 1))
-    )
+    pairs, own = where[:, None] & where[None, :], jnp.where(where, jnp.diagonal(hessian), 0)
+    rounding, whole = jnp.finfo(own.dtype).eps, own.sum()
+    safe = jnp.where(whole > 0, whole, 1)
+    middle = normalize(1 / jnp.maximum(own / safe, rounding), where)
+    common = jnp.where(pairs, hessian, 0) @ middle
+    left = jnp.where(pairs, hessian - common[:, None] - common[None, :] + middle @ common, 0)
+    own = jnp.diagonal(left)
+    longest = own.max()
+    part = jnp.maximum(own / jnp.where(longest > 0, longest, 1), SHORTEST)
+    part = jnp.where(even | (longest <= 0), 1, part)
+    root = jnp.sqrt(part)
+    curvature = _largest_eigenvalue(left / root[:, None] / root[None, :])
+    rounded = curvature <= 4 * rounding * whole  # where no more is left, it must not decide
+    return Quadratic(left, common - middle @ common, 1 / jnp.where(rounded, safe, curvature * part))
 
 
 def _fista(of: Quadratic, linear: Array, start: Array, project: Callable[[Array], Array], iterations: int) -> Array:
-    """Accelerated projected gradient whose step is 1 / a bound on the curvature of Q without its common part.
+    """Accelerated projected gradient by the steps of :func:`quadratic`, in the distance that they measure.
 
     The momentum starts afresh whenever it points uphill (adaptive restart). Ends early at a fixed point: where
     a step moves neither the iterate nor the point ahead, from which it was made, beyond rounding.
     """
-    linear = linear + of.common
+    linear, slow = linear + of.common, of.step.min() / of.step
 
     def goes_on(now: Descent) -> Array:
         return (now.k < iterations) & ~now.still
 
     def improve(now: Descent) -> Descent:
         better = project(now.ahead - of.step * (of.hessian @ now.ahead + linear))
-        uphill = ((now.ahead - better) * (better - now.p)).sum() > 0
+        uphill = ((now.ahead - better) * (better - now.p) * slow).sum() > 0
         t = jnp.where(uphill, 1, now.t)
         t_next = (1 + jnp.sqrt(1 + 4 * t * t)) / 2
         moved = jnp.maximum(jnp.abs(better - now.p), jnp.abs(better - now.ahead)).max()

@@ -101,14 +101,17 @@ def cut(beyond: Callable[[Array], Array], inside: Array, outside: Array, turns: 
     return jax.lax.fori_loop(0, turns, narrow, (inside, outside))
 
 
-def project_simplex(y: Array, where: Array, radius: Array | float = 1.0) -> Array:
-    """Euclidean projection onto ``{p >= 0, sum p = radius}`` over ``where``: ``p = max(y - theta, 0)``.
+def project_simplex(y: Array, where: Array, radius: Array | float = 1.0, pace: Array | float = 1.0) -> Array:
+    """Projection onto ``{p >= 0, sum p = radius}`` over ``where``: ``p = max(y - theta pace, 0)``.
 
+    It is the closest point by ``sum (p - y)^2 / pace``, pace above 0: by Euclid's distance where nothing is given.
     The sum of p is convex in theta and made of straight pieces, so that Newton's method passes theta at most once,
     and then comes to it from below, one piece or more a step.
     """
-    rounding = jnp.finfo(y.dtype)
-    y = jnp.where(where, jnp.maximum(centre(y, where), -radius), -radius)  # from far off theta would round away
+    rounding, pace = jnp.finfo(y.dtype), jnp.asarray(pace, y.dtype)
+    y = jnp.where(where, y - jnp.max(y, where=where, initial=-jnp.inf) * pace, 0)  # theta is less by that maximum
+    lowest = jnp.max((y - radius) / pace, where=where, initial=rounding.min)  # there one entry alone is radius
+    y = jnp.where(where, jnp.maximum(y, lowest * pace), lowest * pace)  # from farther off theta would round away
 
     def goes_on(carry: tuple[Array, Array, Array]) -> Array:
         k, arrived, _ = carry
@@ -116,15 +119,15 @@ def project_simplex(y: Array, where: Array, radius: Array | float = 1.0) -> Arra
 
     def improve(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         k, _, theta = carry
-        total, above = _both_sums(jnp.maximum(y - theta, 0), (y > theta).astype(y.dtype))
+        total, above = _both_sums(jnp.maximum(y - theta * pace, 0), jnp.where(y > theta * pace, pace, 0))
         excess = total - radius
-        onwards = theta + excess / jnp.maximum(above, 1)
+        onwards = theta + excess / jnp.where(above > 0, above, 1)
         going = (jnp.abs(excess) > 4 * rounding.eps * radius) & (onwards != theta)  # NaN: not
         return k + 1, ~going, jnp.where(going, onwards, theta)
 
-    begun = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), jnp.asarray(-radius, y.dtype))
+    begun = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), lowest)
     theta = jax.lax.while_loop(goes_on, improve, begun)[2]
-    return jnp.where(where, jnp.maximum(y - theta, 0), 0)
+    return jnp.where(where, jnp.maximum(y - theta * pace, 0), 0)
 
 
 @jax.custom_jvp

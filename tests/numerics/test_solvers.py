@@ -122,6 +122,19 @@ def test_project_simplex_is_idempotent_and_ignores_shifts(y, shift):
     assert_allclose(project_simplex(y + shift, ALL), once, atol=1e-12)
 
 
+@quick
+@given(vectors, masks, st.floats(0.03125, 8, width=32), hnp.arrays(np.float64, M, elements=st.floats(0.01, 1)))
+def test_project_simplex_at_a_pace_of_each_entrys_own(y, where, radius, pace):
+    """p is the closest by sum (p - y)^2 / pace iff (y - p) / pace is one number where p > 0, and less elsewhere."""
+    garbage = jnp.where(where, y, jnp.nan)
+    p = project_simplex(garbage, where, radius, jnp.where(where, pace, 1))
+    assert_array_equal(p[~where], 0)
+    assert_allclose(p.sum(), radius, rtol=1e-12)
+    assert (p >= 0).all()
+    theta = ((y - p) / pace)[where]
+    assert_allclose(theta[p[where] > 0], theta.max(), atol=1e-9)
+
+
 def test_project_simplex_by_hand():
     """The case that an off-by-one in the threshold gets wrong, and the empty simplex."""
     assert_allclose(project_simplex(jnp.array([1.5, 0.3]), jnp.ones(2, bool)), [1, 0])
@@ -343,15 +356,45 @@ def test_rounding_does_not_keep_the_solver_going(monkeypatch, seed):
     linear = ((1 - clients / 4 * g.mean(1, keepdims=True)) * g).sum(0)
     steps = []
 
-    def counted(y, where):
+    def counted(*args, **named):
         jax.debug.callback(lambda: steps.append(1))
-        return project_simplex(y, where)
+        return project_simplex(*args, **named)
 
     monkeypatch.setattr(simplex_qp, "project_simplex", counted)
     single = (jnp.asarray(v, jnp.float32) for v in (hessian, linear, np.full(clients, 1 / clients)))
     simplex_qp.qp_simplex(*single, jnp.ones(clients, bool)).block_until_ready()
     jax.effects_barrier()
     assert 5 < len(steps) < 40
+
+
+LENGTHS = {
+    "one long": np.append(1000.0, np.ones(29)),
+    "from short to long": np.geomspace(1, 1000, 30),
+    "alike": np.ones(30),
+}
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_the_shortest_mixture_is_found_soon_whatever_the_vectors_lengths(monkeypatch, lengths, dtype):
+    """By one step for all entries it took 1,000 or more, and ended elsewhere; of those alike it never ended."""
+    vectors = np.random.default_rng(0).normal(size=(30, 200))
+    vectors = 1 + 0.01 * vectors if lengths == "alike" else 0.1 + vectors
+    vectors *= LENGTHS[lengths][:, None]
+    steps = []
+
+    def counted(*args, **named):
+        jax.debug.callback(lambda: steps.append(1))
+        return project_simplex(*args, **named)
+
+    monkeypatch.setattr(simplex_qp, "project_simplex", counted)
+    gram, nothing, even = vectors @ vectors.T, np.zeros(30), np.full(30, 1 / 30)
+    arguments = (jnp.asarray(v, dtype) for v in (gram, nothing, even))
+    p = np.asarray(simplex_qp.qp_simplex(*arguments, jnp.ones(30, bool), iterations=2000), np.float64)
+    jax.effects_barrier()
+    slope = gram @ p
+    assert (p @ slope - slope.min()) / (p @ slope) < 4000 * jnp.finfo(dtype).eps  # the duality gap
+    assert len(steps) < 100
 
 
 def test_qp_simplex_does_not_take_a_vertex_in_passing_for_its_end():
