@@ -102,16 +102,16 @@ def cut(beyond: Callable[[Array], Array], inside: Array, outside: Array, turns: 
 
 
 def project_simplex(y: Array, where: Array, radius: Array | float = 1.0, pace: Array | float = 1.0) -> Array:
-    """Projection onto ``{p >= 0, sum p = radius}`` over ``where``: ``p = max(y - theta pace, 0)``.
+    """Projection onto ``{p >= 0, sum p = radius}`` over ``where``: ``p = pace max(y / pace - theta, 0)``.
 
     It is the closest point by ``sum (p - y)^2 / pace``, pace above 0: by Euclid's distance where nothing is given.
     The sum of p is convex in theta and made of straight pieces, so that Newton's method passes theta at most once,
     and then comes to it from below, one piece or more a step.
     """
     rounding, pace = jnp.finfo(y.dtype), jnp.asarray(pace, y.dtype)
-    y = jnp.where(where, y - jnp.max(y, where=where, initial=-jnp.inf) * pace, 0)  # theta is less by that maximum
-    lowest = jnp.max((y - radius) / pace, where=where, initial=rounding.min)  # there one entry alone is radius
-    y = jnp.where(where, jnp.maximum(y, lowest * pace), lowest * pace)  # from farther off theta would round away
+    y = jnp.where(where, y / pace - jnp.max(y, where=where, initial=-jnp.inf), 0)  # theta is less by as much
+    lowest = jnp.max(y - radius / pace, where=where, initial=rounding.min)  # there one entry alone is radius
+    y = jnp.where(where, jnp.maximum(y, lowest), lowest)  # from farther off theta would round away
 
     def goes_on(carry: tuple[Array, Array, Array]) -> Array:
         k, arrived, _ = carry
@@ -119,7 +119,7 @@ def project_simplex(y: Array, where: Array, radius: Array | float = 1.0, pace: A
 
     def improve(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         k, _, theta = carry
-        total, above = _both_sums(jnp.maximum(y - theta * pace, 0), jnp.where(y > theta * pace, pace, 0))
+        total, above = _both_sums(pace * jnp.maximum(y - theta, 0), jnp.where(y > theta, pace, 0))
         excess = total - radius
         onwards = theta + excess / jnp.where(above > 0, above, 1)
         going = (jnp.abs(excess) > 4 * rounding.eps * radius) & (onwards != theta)  # NaN: not
@@ -127,7 +127,7 @@ def project_simplex(y: Array, where: Array, radius: Array | float = 1.0, pace: A
 
     begun = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), lowest)
     theta = jax.lax.while_loop(goes_on, improve, begun)[2]
-    return jnp.where(where, jnp.maximum(y - theta * pace, 0), 0)
+    return jnp.where(where, pace * jnp.maximum(y - theta, 0), 0)
 
 
 @jax.custom_jvp
