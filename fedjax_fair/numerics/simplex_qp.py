@@ -74,7 +74,7 @@ def quadratic(hessian: Array, where: Array, even: bool = False) -> Quadratic:
     own = jnp.diagonal(left)
     longest = own.max()
     part = jnp.maximum(own / jnp.where(longest > 0, longest, 1), SHORTEST)
-    part = jnp.where(even | (longest <= 0), 1, part)
+    part = jnp.where(where & (longest > 0) & (not even), part, 1)
     root = jnp.sqrt(part)
     curvature = _largest_eigenvalue(left / root[:, None] / root[None, :])
     rounded = curvature <= 4 * rounding * whole  # where no more is left, it must not decide
