@@ -14,16 +14,17 @@ ROUNDING = 4
 """Roundings of the largest sum up to which a squared length is 0, for one or two decide."""
 
 
-def min_norm(gram: Array, where: Array, iterations: int = 300) -> Array:
+def min_norm(gram: Array, where: Array, iterations: int = 300, even: bool = False) -> Array:
     r"""The weights, on the simplex over ``where``, of :math:`\min_\lambda \|\sum_i \lambda_i g_i\|`.
 
-    ``gram`` f[M, M] holds :math:`\langle g_i, g_j \rangle`.
+    ``gram`` f[M, M] holds :math:`\langle g_i, g_j \rangle`. ``even``: faster for vectors of one length, slower for
+    others.
     """
-    return qp_simplex(gram, jnp.zeros_like(gram[0]), uniform_over(where, gram.dtype), where, iterations)
+    return qp_simplex(gram, jnp.zeros_like(gram[0]), uniform_over(where, gram.dtype), where, iterations, even)
 
 
 def min_norm_with_row(gram: Array, row: Array, where: Array, guided: Array, iterations: int = 300) -> Array:
-    r"""The same where one more vector, :math:`\sum_i` ``row``:math:`_i g_i`, may belong to the hull.
+    r"""The same, ``even``, where one more vector, :math:`\sum_i` ``row``:math:`_i g_i`, may belong to the hull.
 
     Returns the coefficients of the :math:`g_i`, f[M], of which some may be negative. The vector belongs where
     ``guided``, bool[].
@@ -32,7 +33,7 @@ def min_norm_with_row(gram: Array, row: Array, where: Array, guided: Array, iter
     with_all = gram @ row
     beside = jnp.concatenate([gram, with_all[None]])
     square = jnp.concatenate([beside, jnp.append(with_all, row @ with_all)[:, None]], axis=1)
-    mixture = min_norm(square, jnp.append(where, guided), iterations)
+    mixture = min_norm(square, jnp.append(where, guided), iterations, even=True)
     return mixture[:-1] + mixture[-1] * row
 
 
