@@ -86,7 +86,7 @@ def aaggff_s(cdf: CDF = "weibull", variant: Variant = "paper") -> Aggregator:
         linear = state.linear + cross * g
         curvature = state.curvature + g[:, None] * g[None, :]
         hessian = regulariser * jnp.eye(n, dtype=r.dtype) + beta * curvature
-        p = qp_simplex(hessian, linear, state.p, jnp.ones((n,), bool))
+        p = qp_simplex(hessian, linear, state.p, jnp.ones((n,), bool), even=True)
         return normalize(p[report.ids], seen), AAggFFSState(p, linear, curvature)
 
     return Aggregator(init, marked(weigh, positive_losses=True))

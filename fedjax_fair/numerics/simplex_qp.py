@@ -9,7 +9,7 @@ from jax import Array
 
 from fedjax_fair.numerics.solvers import normalize, project_box_simplex, project_simplex
 
-SHORTEST = 1e-6  # of the largest d in `quadratic`: what is less may be rounding alone
+SHORTEST = 1e-6  # of the largest square of a distance, that counts for a pace
 STILL = 16  # roundings of the largest entry; rounding alone moves a solver's iterate by two or three
 
 
@@ -19,6 +19,7 @@ class Quadratic(NamedTuple):
     hessian: Array  # f[M, M], without what is common to its rows and columns
     common: Array  # f[M], which belongs to the linear term
     step: Array  # f[M], of every entry, or f[], of all
+    pace: Array  # likewise, in proportion to the steps, at most 1
 
 
 def qp_simplex(
@@ -33,8 +34,7 @@ def qp_simplex(
 
 def descend_on_simplex(of: Quadratic, linear: Array, start: Array, where: Array, iterations: int = 300) -> Array:
     """:func:`qp_simplex` of a Q that is prepared: several linear terms share what is made of it."""
-    pace = of.step / of.step.max() if of.step.ndim else 1.0
-    return _fista(of, linear, start, lambda y: project_simplex(y, where, pace=pace), iterations)
+    return _fista(of, linear, start, lambda y: project_simplex(y, where, pace=of.pace), iterations)
 
 
 def qp_box_simplex(
@@ -60,31 +60,53 @@ def quadratic(hessian: Array, where: Array, even: bool = False) -> Quadratic:
 
     The sum of p is given, so that for any w whose sum is 1
 
-    .. math:: p^\top Q p = \sum_{ij} p_i p_j \langle g_i - \bar g, g_j - \bar g \rangle + 2\, p^\top Q w
-              - w^\top Q w, \qquad \bar g = \sum_i w_i g_i, \quad Q_{ij} = \langle g_i, g_j \rangle
+    .. math:: p^\top Q p = p^\top H p + 2\, p^\top Q w - w^\top Q w, \qquad
+              H_{ij} = \langle g_i - \bar g, g_j - \bar g \rangle, \quad \bar g = \sum_i w_i g_i, \quad
+              Q_{ij} = \langle g_i, g_j \rangle
 
-    The first term's matrix H is what is left of Q. Of updates that are much alike it is a little of it, and allows
-    steps that are as much longer. With :math:`w_i \propto 1 / Q_{ii}` long updates are not in all the others'.
-
-    Every entry has a step of its own, in inverse proportion to :math:`d_i = H_{ii}`, so that short updates beside
-    long ones arrive as soon: with :math:`\kappa` the largest eigenvalue of :math:`H_{ij} / \sqrt{d_i d_j}` it is
-    :math:`x^\top H x \le \kappa \sum_i d_i x_i^2`. With ``even``, for vectors of one length, all have the same;
-    that takes a tenth less time.
+    Of updates that are much alike H is a little of Q, and allows steps that are as much longer. An entry's step is
+    its pace :math:`s_i` over :math:`\kappa`, the largest eigenvalue of :math:`\sqrt{s_i s_j} H_{ij}`, since
+    :math:`x^\top H x \le \kappa \sum_i x_i^2 / s_i`. Steps have the sum 0, and over such x no other w than one in
+    proportion to s has a smaller bound. With ``even``, for vectors of one length, s is 1; else it is that of
+    :func:`_paces`, with which short vectors beside long ones arrive as soon.
     """
-    pairs, own = where[:, None] & where[None, :], jnp.where(where, jnp.diagonal(hessian), 0)
-    rounding, whole = jnp.finfo(own.dtype).eps, own.sum()
-    safe = jnp.where(whole > 0, whole, 1)
-    middle = normalize(1 / jnp.maximum(own / safe, rounding), where)
-    common = jnp.where(pairs, hessian, 0) @ middle
-    left = jnp.where(pairs, hessian - common[:, None] - common[None, :] + middle @ common, 0)
-    own = jnp.diagonal(left)
-    longest = own.max()
-    part = jnp.maximum(own / jnp.where(longest > 0, longest, 1), SHORTEST)
-    part = jnp.ones((), own.dtype) if even else jnp.where(where & (longest > 0), part, 1)
-    root = jnp.broadcast_to(jnp.sqrt(part), own.shape)
-    curvature = _largest_eigenvalue(left / root[:, None] / root[None, :])
-    rounded = curvature <= 4 * rounding * whole  # where no more is left, it must not decide
-    return Quadratic(left, common - middle @ common, 1 / jnp.where(rounded, safe, curvature * part))
+    hessian = jnp.where(where[:, None] & where[None, :], hessian, 0)
+    own = jnp.diagonal(hessian)
+    pace = jnp.ones_like(own) if even else _paces(hessian, where)
+    middle = normalize(pace, where)
+    common = hessian @ middle
+    left = hessian - common[:, None] - common[None, :] + middle @ common
+    left = jnp.where(where[:, None] & where[None, :], left, 0)
+    root = jnp.sqrt(pace)
+    curvature = _largest_eigenvalue(left * root[:, None] * root[None, :])
+    rounded = (jnp.diagonal(left) <= _rounding(own, middle)).all()  # where no more is left, it must not decide
+    pace = jnp.where(rounded, 1, pace)
+    steepest = jnp.where(rounded, jnp.where(own.sum() > 0, own.sum(), 1), curvature)
+    step = pace / jnp.maximum(steepest, jnp.finfo(own.dtype).tiny)
+    one = jnp.ones((), own.dtype)
+    return Quadratic(left, common - middle @ common, step[0] if even else step, one if even else pace)
+
+
+def _paces(hessian: Array, where: Array) -> Array:
+    r""":math:`s_i \propto 1 / \|g_i - \bar g_{-i}\|^2`, the largest 1, from the mean of the others.
+
+    In it each weighs 1 over its square: else one long vector would make all distances long.
+    """
+    own, whole = jnp.diagonal(hessian), jnp.trace(hessian)
+    hessian, own = (values / jnp.where(whole > 0, whole, 1) for values in (hessian, own))
+    middle = normalize(1 / jnp.maximum(own, jnp.finfo(own.dtype).eps), where)
+    common = hessian @ middle
+    others = jnp.maximum(1 - middle, jnp.finfo(own.dtype).eps)
+    apart = (own - 2 * common + middle @ common) / others**2  # from the mean of all it is as much less
+    apart = jnp.maximum(apart, _rounding(own, middle))
+    farthest = jnp.max(apart, where=where, initial=0)
+    apart = jnp.where(where & (farthest > 0), jnp.maximum(apart, SHORTEST * farthest), 1)
+    return jnp.min(apart, where=where, initial=jnp.inf) / apart
+
+
+def _rounding(own: Array, middle: Array) -> Array:
+    """Squares of distances up to which rounding alone may have made them, of vectors of squares ``own``."""
+    return 16 * jnp.finfo(own.dtype).eps * (own + middle @ own)
 
 
 def _fista(of: Quadratic, linear: Array, start: Array, project: Callable[[Array], Array], iterations: int) -> Array:
@@ -93,7 +115,7 @@ def _fista(of: Quadratic, linear: Array, start: Array, project: Callable[[Array]
     The momentum starts afresh whenever it points uphill (adaptive restart). Ends early at a fixed point: where
     a step moves neither the iterate nor the point ahead, from which it was made, beyond rounding.
     """
-    linear, slow = linear + of.common, of.step.min() / of.step
+    linear, slow = linear + of.common, of.pace.min() / of.pace
 
     def goes_on(now: Descent) -> Array:
         return (now.k < iterations) & ~now.still
@@ -114,8 +136,8 @@ def _fista(of: Quadratic, linear: Array, start: Array, project: Callable[[Array]
 
 def _largest_eigenvalue(hessian: Array) -> Array:
     """An upper bound of a PSD matrix's largest eigenvalue, at most m^(1/8) times it."""
-    trace = jnp.trace(hessian)
-    scale = jnp.where(trace > 0, trace, 1)
+    largest = jnp.abs(hessian).max()
+    scale = jnp.where(largest > 0, largest, 1)
     square = (hessian / scale) @ (hessian / scale)
     fourth = square @ square
     return scale * jnp.sqrt(jnp.sqrt(jnp.sqrt(jnp.square(fourth).sum())))

@@ -105,13 +105,14 @@ def project_simplex(y: Array, where: Array, radius: Array | float = 1.0, pace: A
     """Projection onto ``{p >= 0, sum p = radius}`` over ``where``: ``p = pace max(y / pace - theta, 0)``.
 
     It is the closest point by ``sum (p - y)^2 / pace``, pace above 0: by Euclid's distance where nothing is given.
-    The sum of p is convex in theta and made of straight pieces, so that Newton's method passes theta at most once,
-    and then comes to it from below, one piece or more a step.
+    The sum of p is convex in theta and made of straight pieces, so that Newton's method comes to theta from below,
+    one piece or more a step.
     """
     rounding, pace = jnp.finfo(y.dtype), jnp.asarray(pace, y.dtype)
-    y = jnp.where(where, y / pace - jnp.max(y, where=where, initial=-jnp.inf), 0)  # theta is less by as much
-    lowest = jnp.max(y - radius / pace, where=where, initial=rounding.min)  # there one entry alone is radius
-    y = jnp.where(where, jnp.maximum(y, lowest), lowest)  # from farther off theta would round away
+    full, y = radius / pace, y / pace
+    y = y - y[jnp.argmax(jnp.where(where, y - full, -jnp.inf))]  # far from 0 theta would round away
+    lowest = jnp.max(y - full, where=where, initial=rounding.min)  # there that entry alone is radius
+    y = jnp.where(where, jnp.maximum(y, lowest), lowest)
 
     def goes_on(carry: tuple[Array, Array, Array]) -> Array:
         k, arrived, _ = carry
