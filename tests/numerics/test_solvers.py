@@ -379,7 +379,7 @@ LENGTHS = {
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_the_shortest_mixture_is_found_soon_whatever_the_vectors_lengths(monkeypatch, lengths, dtype):
     """By one step for all entries it took 1,000 or more, and ended elsewhere; of those alike it never ended."""
-    vectors = np.random.default_rng(0).normal(size=(30, 200))
+    vectors = np.random.default_rng(1).normal(size=(30, 610))
     vectors = 1 + 0.05 * vectors if lengths == "alike" else 0.1 + vectors
     vectors *= LENGTHS[lengths][:, None]
     steps = []
