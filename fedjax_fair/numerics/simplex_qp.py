@@ -88,17 +88,15 @@ def quadratic(hessian: Array, where: Array, even: bool = False) -> Quadratic:
 
 
 def _paces(hessian: Array, where: Array) -> Array:
-    r""":math:`s_i \propto 1 / \|g_i - \bar g_{-i}\|^2`, the largest 1, from the mean of the others.
+    r""":math:`s_i \propto 1 / \|g_i - \bar g\|^2`, the largest 1.
 
-    In it each weighs 1 over its square: else one long vector would make all distances long.
+    In this mean each vector weighs 1 over its square: else one long vector would make all distances long.
     """
     own, whole = jnp.diagonal(hessian), jnp.trace(hessian)
     hessian, own = (values / jnp.where(whole > 0, whole, 1) for values in (hessian, own))
     middle = normalize(1 / jnp.maximum(own, jnp.finfo(own.dtype).eps), where)
     common = hessian @ middle
-    others = jnp.maximum(1 - middle, jnp.finfo(own.dtype).eps)
-    apart = (own - 2 * common + middle @ common) / others**2  # from the mean of all it is as much less
-    apart = jnp.maximum(apart, _rounding(own, middle))
+    apart = jnp.maximum(own - 2 * common + middle @ common, _rounding(own, middle))
     farthest = jnp.max(apart, where=where, initial=0)
     apart = jnp.where(where & (farthest > 0), jnp.maximum(apart, SHORTEST * farthest), 1)
     return jnp.min(apart, where=where, initial=jnp.inf) / apart
@@ -110,19 +108,19 @@ def _rounding(own: Array, middle: Array) -> Array:
 
 
 def _fista(of: Quadratic, linear: Array, start: Array, project: Callable[[Array], Array], iterations: int) -> Array:
-    """Accelerated projected gradient by the steps of :func:`quadratic`, in the distance that they measure.
+    """Accelerated projected gradient by the steps of :func:`quadratic`.
 
     The momentum starts afresh whenever it points uphill (adaptive restart). Ends early at a fixed point: where
     a step moves neither the iterate nor the point ahead, from which it was made, beyond rounding.
     """
-    linear, slow = linear + of.common, of.pace.min() / of.pace
+    linear = linear + of.common
 
     def goes_on(now: Descent) -> Array:
         return (now.k < iterations) & ~now.still
 
     def improve(now: Descent) -> Descent:
         better = project(now.ahead - of.step * (of.hessian @ now.ahead + linear))
-        uphill = ((now.ahead - better) * (better - now.p) * slow).sum() > 0
+        uphill = ((now.ahead - better) * (better - now.p)).sum() > 0
         t = jnp.where(uphill, 1, now.t)
         t_next = (1 + jnp.sqrt(1 + 4 * t * t)) / 2
         moved = jnp.maximum(jnp.abs(better - now.p), jnp.abs(better - now.ahead)).max()
