@@ -21,8 +21,9 @@ def flags() -> str:
     if "XLA_FLAGS" in os.environ:
         return os.environ["XLA_FLAGS"]
     tried = [sys.executable, "-c", "import jax; jax.devices()"]
-    for known in range(len(QUICK), 0, -1):  # the last is the one that jaxlib 0.11 took away
-        environment = os.environ | {"XLA_FLAGS": " ".join(QUICK[:known])}
+    for many in range(len(QUICK), 0, -1):  # the last is the one that jaxlib 0.11 took away
+        known = " ".join(QUICK[:many])
+        environment = os.environ | {"XLA_FLAGS": known}
         if subprocess.run(tried, env=environment, capture_output=True, check=False).returncode == 0:
-            return " ".join(QUICK[:known])
+            return known
     return ""

@@ -9,7 +9,7 @@ from jax import Array
 
 from fedjax_fair.numerics.solvers import normalize, project_box_simplex, project_simplex
 
-SHORTEST = 1e-6  # of the largest square of a distance, that counts for a pace
+SHORTEST = 1e-6  # part of the largest squared distance: vectors that are nearer count as if they were so far
 STILL = 16  # roundings of the largest entry; rounding alone moves a solver's iterate by two or three
 
 
