@@ -18,8 +18,7 @@ import fedjax_fair as ff
 from benchmarks.speed import contract, runner
 from benchmarks.speed.report import table
 from fedjax_fair.data import Split
-from fedjax_fair.numerics.model_size import is_small
-from fedjax_fair.numerics.xla_options import SMALL, compiled
+from fedjax_fair.numerics.xla_options import compiled, of_rounds
 
 Program = Callable[[Any], Any]
 """Takes a state, plays its rounds, returns the state after them."""
@@ -92,7 +91,7 @@ def rounds_of(sim: ff.Simulation, count: int) -> Program:
     def play(state: ff.SimState, data: ff.FederatedData) -> ff.SimState:
         return jax.lax.scan(lambda s, _: (sim.step(s, data)[0], None), state, length=count)[0]
 
-    run = compiled(play, [(SMALL, lambda state, data: is_small(state.params))], donate_argnums=0)
+    run = compiled(play, of_rounds(lambda state, data: state.params), donate_argnums=0)
     return lambda state: jax.block_until_ready(run(state, sim.data))
 
 

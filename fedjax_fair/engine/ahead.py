@@ -17,8 +17,7 @@ from fedjax_fair.engine.near import packed
 from fedjax_fair.engine.round import keys_of_round
 from fedjax_fair.engine.selection import Cohort, select
 from fedjax_fair.engine.signals import scored
-from fedjax_fair.numerics.model_size import is_small
-from fedjax_fair.numerics.xla_options import SMALL, compiled
+from fedjax_fair.numerics.xla_options import compiled, of_rounds
 from fedjax_fair.reads import report_form, used_inputs
 from fedjax_fair.types import Evaluation, Info, Params, SimState, Simulation
 
@@ -124,8 +123,7 @@ def _scored(state: SimState, data: Any, *, evaluate: Callable, deploy: Callable)
     return scored(evaluate, deploy, state, data)
 
 
-# Or the same operations would round otherwise.
-LIKE_A_RUN = [(SMALL, lambda state, *_, **__: is_small(state.params))]
+LIKE_A_RUN = of_rounds(lambda state, *_, **__: state.params)
 _rounds = compiled(_stretch, LIKE_A_RUN, static_argnames="step", donate_argnames="state")
 _scores = compiled(_scored, LIKE_A_RUN, static_argnames=("evaluate", "deploy"))
 

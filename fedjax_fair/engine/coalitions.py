@@ -13,9 +13,8 @@ from fedjax_fair.engine.run import play
 from fedjax_fair.engine.signals import scored
 from fedjax_fair.engine.simulation import simulation
 from fedjax_fair.engine.tasks import Task, in_threads
-from fedjax_fair.numerics.model_size import is_small
 from fedjax_fair.numerics.shapley import Game
-from fedjax_fair.numerics.xla_options import SMALL, compiled
+from fedjax_fair.numerics.xla_options import compiled, of_rounds
 from fedjax_fair.selectors import uniform
 from fedjax_fair.types import Context, Key, Selector, SimState, Simulation, State, as_method
 
@@ -114,9 +113,9 @@ def _alone(one: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _compiled(sim: Simulation, function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` under jit, with the options of ``run`` for models of this size."""
-    small = is_small(jax.eval_shape(sim.init, jax.random.key(0)).params)
-    return compiled(function, [(SMALL, lambda *_, **__: small)])
+    """``function`` under jit, with the options of ``run`` for such models."""
+    params = jax.eval_shape(sim.init, jax.random.key(0)).params
+    return compiled(function, of_rounds(lambda *_, **__: params))
 
 
 def _by_blocks(some: Callable[[Array], Any], course: Course) -> Game:

@@ -14,9 +14,8 @@ from fedjax_fair.aggregators.exploring import Explored, Reward, exploring
 from fedjax_fair.aggregators.policy import Policy, mean_action
 from fedjax_fair.data.federated import FederatedData
 from fedjax_fair.engine.tasks import Task, in_threads
-from fedjax_fair.numerics.model_size import is_small
 from fedjax_fair.numerics.solvers import masked_mean
-from fedjax_fair.numerics.xla_options import SMALL, compiled
+from fedjax_fair.numerics.xla_options import compiled, of_rounds
 from fedjax_fair.types import Aggregator, Key, Params, SimState, Simulation
 
 DECAY = 0.8
@@ -57,9 +56,8 @@ def player(
         return jax.lax.scan(round, sim.init(key, data), length=rounds + 1)[1]
 
     side_by_side = jax.vmap(one, in_axes=(None, None, None, 0, 0))
-    params = jax.eval_shape(build(exploring(policy, 1.0, cohort, reward)).init, jax.random.key(0)).params
-    small = is_small(params)
-    play = compiled(side_by_side, [(SMALL, lambda *_, **__: small)])
+    shapes = jax.eval_shape(build(exploring(policy, 1.0, cohort, reward)).init, jax.random.key(0)).params
+    play = compiled(side_by_side, of_rounds(lambda *_, **__: shapes))
     # The last block is filled up with its own last federation, so that all blocks share a program.
     firsts = range(0, len(datas), width)
     places = [np.minimum(np.arange(first, first + width), len(datas) - 1) for first in firsts]

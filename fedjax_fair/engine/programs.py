@@ -18,8 +18,8 @@ from fedjax_fair.engine.side_by_side import width_of
 from fedjax_fair.engine.signals import scored
 from fedjax_fair.models import Model
 from fedjax_fair.models.stock import is_stock
-from fedjax_fair.numerics.model_size import is_small, is_tiny
-from fedjax_fair.numerics.xla_options import ONCE, QUICK, SMALL, TINY_QUICK, Compiled, compiled
+from fedjax_fair.numerics.model_size import is_tiny
+from fedjax_fair.numerics.xla_options import ONCE, QUICK, TINY_QUICK, Compiled, compiled, of_rounds
 from fedjax_fair.types import Simulation
 
 Build = Callable[..., Simulation]
@@ -155,12 +155,8 @@ _start, _start_own = (
 )
 
 
-def _one_model(states: Any) -> Any:
+def _one_model(states: Any, *_: Any, **__: Any) -> Any:
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), states.params)
-
-
-def _are_small(states: Any, *_: Any, **__: Any) -> bool:
-    return is_small(_one_model(states))
 
 
 def _are_tiny_and_several(states: Any, *_: Any, width: int | None, mesh: Mesh | None, **__: Any) -> bool:
@@ -169,7 +165,7 @@ def _are_tiny_and_several(states: Any, *_: Any, width: int | None, mesh: Mesh | 
 
 @partial(
     compiled,
-    choices=[(TINY_QUICK, _are_tiny_and_several), (SMALL, _are_small)],
+    choices=[(TINY_QUICK, _are_tiny_and_several), *of_rounds(_one_model)],
     static_argnames=(*STATIC, "evaluations", "every"),
     donate_argnames="states",
 )

@@ -19,8 +19,7 @@ from fedjax_fair.engine.processes import in_any, processes_of, watched, writes
 from fedjax_fair.engine.progress import asked_to_stop, bar
 from fedjax_fair.engine.signals import scored
 from fedjax_fair.engine.start import own_state
-from fedjax_fair.numerics.model_size import is_small
-from fedjax_fair.numerics.xla_options import SMALL, compiled
+from fedjax_fair.numerics.xla_options import compiled, of_rounds
 from fedjax_fair.types import Evaluation, Info, Key, SimState, Simulation
 
 
@@ -52,11 +51,8 @@ def _copied(state: SimState) -> SimState:
     return jax.tree.map(jnp.copy, state)
 
 
-def _is_small(state: SimState, *_: Any, **__: Any) -> bool:
-    return is_small(state.params)
-
-
-_play = compiled(play, [(SMALL, _is_small)], static_argnames=STATIC, donate_argnames="state")
+ROUNDS = of_rounds(lambda state, *_, **__: state.params)
+_play = compiled(play, ROUNDS, static_argnames=STATIC, donate_argnames="state")
 
 
 def run(

@@ -18,6 +18,12 @@ def is_tiny(params: Params) -> bool:
     return is_small(params, 2**11)
 
 
+def is_convolutional(params: Params, below: int = 2**20) -> bool:
+    """Whether most of a model's entries are in kernels of convolutions, and so few that these are narrow."""
+    sizes = [(leaf.size, leaf.ndim >= 4) for leaf in jax.tree.leaves(params)]
+    return sum(size for size, _ in sizes) < min(below, 2 * sum(size for size, wide in sizes if wide))
+
+
 def bytes_of(tree: Any) -> int:
     """Bytes of all arrays of a tree."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -18,8 +18,8 @@ from fedjax_fair.local.remembering import within
 from fedjax_fair.local.sgd import LocalSGD
 from fedjax_fair.metrics.significance import ROUNDING
 from fedjax_fair.models import as_model
-from fedjax_fair.numerics.model_size import is_small, is_tiny
-from fedjax_fair.numerics.xla_options import SMALL, TINY_QUICK, Compiled, compiled
+from fedjax_fair.numerics.model_size import is_tiny
+from fedjax_fair.numerics.xla_options import TINY_QUICK, Compiled, compiled, of_rounds
 from fedjax_fair.types import Evaluation, Key, Method, Params, Simulation, Train, as_method
 
 Scores = dict[str, Evaluation]
@@ -86,7 +86,7 @@ def reference(sim: Simulation, data: FederatedData) -> Reference:
         return jax.lax.scan(stretch, (jnp.zeros((), stretches.dtype), start), stretches)[1]
 
     precise = computing(given["precision"], trained)
-    options = [(TINY_QUICK, lambda *_: is_tiny(shapes)), (SMALL, lambda *_: is_small(shapes))]
+    options = [(TINY_QUICK, lambda *_: is_tiny(shapes)), *of_rounds(lambda *_: shapes)]
     return Reference(compiled(precise, options))
 
 

@@ -10,7 +10,8 @@ from toy import KEY, close, compilations, optimized
 import fedjax_fair as ff
 from fedjax_fair.engine.programs import _start, go_on
 from fedjax_fair.engine.run import STATIC, _play, play
-from fedjax_fair.numerics.xla_options import SMALL, TINY_QUICK, compiled, of_this_xla, once
+from fedjax_fair.numerics.model_size import is_convolutional
+from fedjax_fair.numerics.xla_options import CONVOLUTIONAL, SMALL, TINY_QUICK, compiled, of_this_xla, once
 
 WRONG = {"xla_no_such_option": True}
 IMAGES = jnp.zeros((2, 16, 16, 1))
@@ -46,6 +47,12 @@ def test_an_option_that_xla_took_away_is_left_out_and_the_others_are_not(monkeyp
     assert compiled(lambda x: 2 * x, [(WRONG, lambda x: True)])(3) == 6
     with pytest.raises(jax.errors.JaxRuntimeError, match="xla_never_there"):
         compiled(lambda x: 2 * x, [(WRONG | {"xla_never_there": True}, lambda x: True)])(3)
+
+
+def test_so_is_one_that_has_lost_the_value_of_that_name(monkeypatch, everywhere):
+    gone = dict.fromkeys(CONVOLUTIONAL, "LIBRARY_FUSION_TYPE_NEVER_THERE")
+    assert of_this_xla(gone) == {}
+    assert compiled(lambda x: 2 * x, [(gone, lambda x: True)])(3) == 6
 
 
 def test_an_option_with_a_value_that_it_cannot_have_is_no_missing_option(monkeypatch):
@@ -118,12 +125,13 @@ def test_a_cnns_channels_are_whole_numbers():
         ff.models.cnn(channels=(2.5, 3))
 
 
-def simulation(width):
+def simulation(kind):
+    model, shape = KINDS[kind]
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(120, 20)).astype(np.float32), rng.integers(0, 10, 120)
+    x, y = rng.normal(size=(120, *shape)).astype(np.float32), rng.integers(0, 10, 120)
     data = ff.FederatedData.from_arrays(x, y, client_id=np.arange(120) % 4)
     trainer = ff.local_sgd(optax.sgd(0.1), epochs=1, batch_size=10)
-    return ff.simulation(ff.models.mlp(width), data, aggregator=ff.fedmaba(), trainer=trainer)
+    return ff.simulation(model, data, aggregator=ff.fedmaba(), trainer=trainer)
 
 
 def programs(function):
@@ -131,36 +139,61 @@ def programs(function):
     return np.array([function.plain._cache_size(), *(tuned._cache_size() for _, tuned in function.tuned)])
 
 
-KINDS = {"tiny": ((), [0, 1]), "small": ((100,), [0, 1]), "large": ((2000,), [1, 0])}
+KINDS = {
+    "tiny": (ff.models.mlp(()), (20,)),
+    "small": (ff.models.mlp((100,)), (20,)),
+    "large": (ff.models.mlp((2000,)), (20,)),
+    "convolutional": (ff.models.cnn(channels=(2, 3), hidden=4), (16, 16, 1)),
+}
+"""Models, and the shape of an example."""
 
 
 @pytest.mark.parametrize(
     ("kind", "seeds", "side_by_side", "quick"),
-    [("tiny", 2, 2, 1), ("tiny", 2, 1, 0), ("tiny", 1, None, 0), ("small", 2, 2, 0), ("large", 2, 2, 0)],
+    [
+        ("tiny", 2, 2, 1),
+        ("tiny", 2, 1, 0),
+        ("tiny", 1, None, 0),
+        ("small", 2, 2, 0),
+        ("large", 2, 2, 0),
+        ("convolutional", 2, 1, 0),
+    ],
 )
-def test_rounds_of_small_models_are_tuned_in_a_run_and_in_a_sweep(everywhere, kind, seeds, side_by_side, quick):
+def test_rounds_of_some_models_are_tuned_in_a_run_and_in_a_sweep(everywhere, kind, seeds, side_by_side, quick):
     """Those of tiny ones are compiled quickly where several runs go side by side, and there alone."""
-    width, (large, small) = KINDS[kind]
-    sim = simulation(width)
+    large, small, convolutional = kind == "large", kind in ("tiny", "small"), kind == "convolutional"
+    sim = simulation(kind)
     before = programs(_play), programs(go_on), programs(_start)
     ff.run(sim, 0, 2, eval_every=2)
     ff.sweep(lambda: sim, {}, seeds=seeds, rounds=2, eval_every=2, side_by_side=side_by_side)
-    assert (programs(_play) - before[0]).tolist() == [large, small]
+    if not of_this_xla(CONVOLUTIONAL):  # then one program is counted for both
+        large = convolutional = large or convolutional
+    assert (programs(_play) - before[0]).tolist() == [large, small, convolutional]
     alike = of_this_xla(TINY_QUICK) == SMALL  # then one program is counted for both
     some = [small, small] if alike else [quick, small - quick]
-    assert (programs(go_on) - before[1]).tolist() == [large, *some]
+    assert (programs(go_on) - before[1]).tolist() == [large, *some, convolutional]
     assert (programs(_start) - before[2]).tolist() == [0, 1]
 
 
-def test_tuned_rounds_have_the_results_that_xlas_defaults_give():
-    sim = simulation(())
+@pytest.mark.parametrize(
+    ("channels", "hidden", "expected"), [((8, 16), 16, True), ((8, 16), 512, False), ((512, 512), 16, False)]
+)
+def test_a_model_is_convolutional_if_narrow_kernels_are_most_of_it(channels, hidden, expected):
+    model = ff.models.cnn(channels=channels, hidden=hidden)
+    assert is_convolutional(jax.eval_shape(model.init, KEY, IMAGES)) == expected
+    assert not is_convolutional(jax.eval_shape(ff.models.mlp((8,)).init, KEY, IMAGES))
+
+
+@pytest.mark.parametrize(("kind", "tunings"), [("tiny", (SMALL, TINY_QUICK)), ("convolutional", (CONVOLUTIONAL,))])
+def test_tuned_rounds_have_the_results_that_xlas_defaults_give(kind, tunings):
+    sim = simulation(kind)
     call = {"step": sim.step, "evaluate": sim.evaluate, "deploy": sim.deploy, "evaluations": 3, "every": 5}
 
     def played(**compiler):
         return jax.jit(play, static_argnames=STATIC, **compiler)(sim.init(KEY), sim.data, **call)
 
     theirs, (expected, their_scores) = played()
-    for options in (SMALL, TINY_QUICK):
+    for options in tunings:
         mine, (info, scores) = played(compiler_options=of_this_xla(options))
         close(mine.params, theirs.params, rtol=1e-5, atol=1e-6)
         close(scores["test"].loss, their_scores["test"].loss, rtol=1e-5)
