@@ -67,16 +67,15 @@ def _softmax_cross_entropy(logits: Array, y: Array) -> Array:
     Label and derivative (softmax minus the label's unit vector) are picked by comparison: in the inner loop of a
     small model the gather and the scatter of the usual form cost as much as the products.
     """
-    return _parts(logits, y)[0]
+    return _parts(logits.T, y)[0]
 
 
 def _parts(logits: Array, y: Array) -> tuple[Array, Array]:
-    """The loss f[B] and its gradient in the logits f[B, C].
+    """The loss f[B], of logits f[C, B], and its gradient in them f[B, C].
 
-    Laid [C, B], which a CPU sums over the classes for all examples at once. There a barrier keeps the gradient so:
-    it is a factor of the last layer's kernel gradient, a product that is up to twice as fast with it in order.
+    A CPU sums over the classes of all examples at once where they are laid so. There a barrier keeps the gradient
+    in that order: it is a factor of the last layer's kernel gradient, a product that is up to twice as fast so.
     """
-    logits = logits.T
     shifted = logits - logits.max(axis=0, keepdims=True)
     label = jnp.arange(logits.shape[0])[:, None] == y[None, :]
     e = jnp.exp(shifted)
@@ -95,10 +94,9 @@ def _apart(value: Array) -> Array:
 @_softmax_cross_entropy.defjvp
 def _softmax_cross_entropy_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     logits, y = primals
-    _, gradient = _parts(logits, y)
-    # Where the loss itself is read (PropFair's logarithm), shared exponentials would break the one kernel that
-    # makes the gradient into several: exponentials of its own cost less.
-    loss, _ = _parts(_apart(logits), y)
+    # Apart, or XLA turns all that follows around and sums over the classes of one example after another: rounds of
+    # FedAvg on Synthetic(1, 1) took 1.15 of the time.
+    loss, gradient = _parts(_apart(logits.T), y)
     return loss, (gradient * tangents[0]).sum(axis=-1)
 
 
