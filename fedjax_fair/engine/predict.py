@@ -10,6 +10,7 @@ import numpy as np
 from fedjax_fair.checks import check_choice, check_count, check_truth
 from fedjax_fair.engine.outputs import PLACES
 from fedjax_fair.engine.start import own_state
+from fedjax_fair.numerics.xla_options import compiled, of_rounds
 from fedjax_fair.types import SimState, Simulation
 
 
@@ -80,7 +81,11 @@ def predict(
     return found
 
 
-@partial(jax.jit, static_argnames=("outputs", "deploy"))
+@partial(
+    compiled,
+    choices=of_rounds(lambda state, *_, **__: state.params),  # or the outputs would round otherwise
+    static_argnames=("outputs", "deploy"),
+)
 def _predicted(state: SimState, data: Any, *, outputs: Any, deploy: Any) -> jax.Array:
     return outputs(deploy(state), data, state.memory)
 

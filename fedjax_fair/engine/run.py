@@ -51,8 +51,9 @@ def _copied(state: SimState) -> SimState:
     return jax.tree.map(jnp.copy, state)
 
 
-ROUNDS = of_rounds(lambda state, *_, **__: state.params)
-_play = compiled(play, ROUNDS, static_argnames=STATIC, donate_argnames="state")
+_play = compiled(
+    play, of_rounds(lambda state, *_, **__: state.params), static_argnames=STATIC, donate_argnames="state"
+)
 
 
 def run(

@@ -182,6 +182,8 @@ def test_a_model_is_convolutional_if_narrow_kernels_are_most_of_it(channels, hid
     model = ff.models.cnn(channels=channels, hidden=hidden)
     assert is_convolutional(jax.eval_shape(model.init, KEY, IMAGES)) == expected
     assert not is_convolutional(jax.eval_shape(ff.models.mlp((8,)).init, KEY, IMAGES))
+    attention = [jax.ShapeDtypeStruct((64, 4, 16), jnp.float32)] * 4  # flax's kernels of three axes
+    assert not is_convolutional(attention)
 
 
 @pytest.mark.parametrize(("kind", "tunings"), [("tiny", (SMALL, TINY_QUICK)), ("convolutional", (CONVOLUTIONAL,))])
