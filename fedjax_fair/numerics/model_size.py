@@ -19,7 +19,7 @@ def is_tiny(params: Params) -> bool:
 
 
 def is_convolutional(params: Params, below: int = 2**20) -> bool:
-    """Whether most of a model's entries are in kernels of convolutions, and so few that these are narrow."""
+    """Whether most of a model's entries are in kernels of convolutions, and so few that its products are narrow."""
     sizes = [(leaf.size, leaf.ndim >= 4) for leaf in jax.tree.leaves(params)]
     return sum(size for size, _ in sizes) < min(below, 2 * sum(size for size, wide in sizes if wide))
 
