@@ -91,7 +91,7 @@ def rounds_of(sim: ff.Simulation, count: int) -> Program:
     def play(state: ff.SimState, data: ff.FederatedData) -> ff.SimState:
         return jax.lax.scan(lambda s, _: (sim.step(s, data)[0], None), state, length=count)[0]
 
-    run = compiled(play, of_rounds(lambda state, data: state.params), donate_argnums=0)
+    run = compiled(play, of_rounds(), donate_argnums=0)
     return lambda state: jax.block_until_ready(run(state, sim.data))
 
 

@@ -123,9 +123,8 @@ def _scored(state: SimState, data: Any, *, evaluate: Callable, deploy: Callable)
     return scored(evaluate, deploy, state, data)
 
 
-LIKE_A_RUN = of_rounds(lambda state, *_, **__: state.params)
-_rounds = compiled(_stretch, LIKE_A_RUN, static_argnames="step", donate_argnames="state")
-_scores = compiled(_scored, LIKE_A_RUN, static_argnames=("evaluate", "deploy"))
+_rounds = compiled(_stretch, of_rounds(), static_argnames="step", donate_argnames="state")
+_scores = compiled(_scored, of_rounds(), static_argnames=("evaluate", "deploy"))
 
 
 def stretches(every: int, evaluations: int, most: int) -> Iterator[tuple[int, bool]]:

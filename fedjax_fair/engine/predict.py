@@ -81,11 +81,7 @@ def predict(
     return found
 
 
-@partial(
-    compiled,
-    choices=of_rounds(lambda state, *_, **__: state.params),  # or the outputs would round otherwise
-    static_argnames=("outputs", "deploy"),
-)
+@partial(compiled, choices=of_rounds(), static_argnames=("outputs", "deploy"))
 def _predicted(state: SimState, data: Any, *, outputs: Any, deploy: Any) -> jax.Array:
     return outputs(deploy(state), data, state.memory)
 

@@ -51,9 +51,7 @@ def _copied(state: SimState) -> SimState:
     return jax.tree.map(jnp.copy, state)
 
 
-_play = compiled(
-    play, of_rounds(lambda state, *_, **__: state.params), static_argnames=STATIC, donate_argnames="state"
-)
+_play = compiled(play, of_rounds(), static_argnames=STATIC, donate_argnames="state")
 
 
 def run(

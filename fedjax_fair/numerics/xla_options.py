@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_fair.numerics.model_size import is_convolutional, is_small
-from fedjax_fair.types import Params
+from fedjax_fair.types import Params, SimState
 
 ONCE = {"xla_backend_optimization_level": 1}
 """For a program that runs once, such as the first draw of a model's parameters: compiled in a sixth to a quarter of
@@ -40,10 +40,15 @@ Choice = tuple[dict[str, Any], Callable[..., bool]]
 """Options, and for which calls: ``(*args, **named) -> bool``."""
 
 
-def of_rounds(params_of: Callable[..., Params]) -> list[Choice]:
-    """Those of a run's rounds, for all that plays rounds: else the same operations would round otherwise.
+def _of_state(state: SimState, *_: Any, **__: Any) -> Params:
+    return state.params
 
-    ``params_of(*args, **named)`` are the model's parameters, or their shapes, of one run.
+
+def of_rounds(params_of: Callable[..., Params] = _of_state) -> list[Choice]:
+    """Those of a run's rounds, for all that plays or judges them: else the same operations would round otherwise.
+
+    ``params_of(*args, **named)`` are the model's parameters, or their shapes, of one run; by default those of a
+    state, which is the first argument.
     """
     return [
         (SMALL, lambda *args, **named: is_small(params_of(*args, **named))),

@@ -49,7 +49,7 @@ def test_an_option_that_xla_took_away_is_left_out_and_the_others_are_not(monkeyp
         compiled(lambda x: 2 * x, [(WRONG | {"xla_never_there": True}, lambda x: True)])(3)
 
 
-def test_so_is_one_that_has_lost_the_value_of_that_name(monkeypatch, everywhere):
+def test_so_is_one_that_has_lost_the_value_of_that_name(everywhere):
     gone = dict.fromkeys(CONVOLUTIONAL, "LIBRARY_FUSION_TYPE_NEVER_THERE")
     assert of_this_xla(gone) == {}
     assert compiled(lambda x: 2 * x, [(gone, lambda x: True)])(3) == 6
@@ -181,6 +181,9 @@ def test_rounds_of_some_models_are_tuned_in_a_run_and_in_a_sweep(everywhere, kin
 def test_a_model_is_convolutional_if_narrow_kernels_are_most_of_it(channels, hidden, expected):
     model = ff.models.cnn(channels=channels, hidden=hidden)
     assert is_convolutional(jax.eval_shape(model.init, KEY, IMAGES)) == expected
+
+
+def test_dense_layers_and_attention_are_no_convolutions():
     assert not is_convolutional(jax.eval_shape(ff.models.mlp((8,)).init, KEY, IMAGES))
     attention = [jax.ShapeDtypeStruct((64, 4, 16), jnp.float32)] * 4  # flax's kernels of three axes
     assert not is_convolutional(attention)
