@@ -23,9 +23,9 @@ from fedjax_fair.engine.whole_clients import by_client, kept_of
 from fedjax_fair.models import Model
 from fedjax_fair.models.client_metrics import Whole
 from fedjax_fair.models.rewriting import fast
+from fedjax_fair.numerics.client_sums import client_sums
 from fedjax_fair.types import Evaluation, Key, Params, SimState
 
-PIECE = 256
 FLAT = 256
 """Examples of a cohort's forward pass at most: half of the last pass is nobody's, on average. On a CPU also of
 everybody's, where sizes differ much: with one client of 17,000 among 29 of 20, FedMABA's rounds take .91 of the
@@ -60,7 +60,8 @@ def every_client(
     values = every_example(score, params, data, split, batch, mesh)
     found = by_client(wholes, values[:kept], data, split, capacity) if wholes else ()
     means = (
-        _sums(v, split) / jnp.where(split.size > 0, split.size.astype(v.dtype), jnp.nan) for v in values[kept:]
+        client_sums(v, split.start, split.size) / jnp.where(split.size > 0, split.size.astype(v.dtype), jnp.nan)
+        for v in values[kept:]
     )
     return *found, *means
 
@@ -81,23 +82,6 @@ def every_example(
     starts = jnp.arange(steps, dtype=jnp.int32) * batch
     values = shared_out(lambda mine: jax.lax.map(flat, mine), starts, mesh)
     return tuple(v.reshape(-1, *v.shape[2:])[:total] for v in values)
-
-
-def _sums(values: Array, split: Split) -> Array:
-    """The sum of each client's values, f[N], by way of pieces of at most PIECE.
-
-    Added one by one in float32, half a million equal losses are half a per cent off.
-    """
-    total, n = values.shape[0], split.size.shape[0]
-    if total <= PIECE:
-        return jax.ops.segment_sum(values, split.owner, n, indices_are_sorted=True)
-    piece = split.owner + jnp.arange(total, dtype=jnp.int32) // PIECE  # both only rise: no two clients share one
-    values = jnp.where(split.owner < n, values, 0)  # rows of nobody, behind the last client's, come to his pieces
-    count = n + -(-total // PIECE)
-    first = jnp.arange(n, dtype=jnp.int32) + split.start // PIECE
-    owner = jnp.cumsum(jnp.zeros(count, jnp.int32).at[first].set(1, mode="drop")) - 1
-    pieces = jax.ops.segment_sum(values, piece, count, indices_are_sorted=True)
-    return jax.ops.segment_sum(pieces, owner, n, indices_are_sorted=True)
 
 
 def cohort(
