@@ -24,6 +24,7 @@ from fedjax_fair.models import Model
 from fedjax_fair.models.client_metrics import Whole
 from fedjax_fair.models.rewriting import fast
 from fedjax_fair.numerics.client_sums import client_sums
+from fedjax_fair.numerics.table_rows import rows_of
 from fedjax_fair.types import Evaluation, Key, Params, SimState
 
 FLAT = 256
@@ -75,12 +76,17 @@ def every_example(
     steps = -(-total // min(batch, total) // count) * count  # as many for every device
     batch = -(-total // steps)  # even batches: the last is hardly padded
 
-    def flat(start: Array) -> tuple[Array, ...]:
-        positions = jnp.minimum(start + jnp.arange(batch), total - 1)
-        return score(params, *examples(data, split.rows[positions]))
+    def flat(own: tuple[Array, Array | None]) -> tuple[Array, ...]:
+        rows, labels = own
+        x, y = examples(data, rows)
+        return score(params, x, y if labels is None else labels)
 
-    starts = jnp.arange(steps, dtype=jnp.int32) * batch
-    values = shared_out(lambda mine: jax.lax.map(flat, mine), starts, mesh)
+    def played(passes: Array) -> tuple[Array, ...]:
+        labels = rows_of(data.y, passes) if data.y.ndim == 1 else None  # before the loop: once for all rounds
+        return jax.lax.map(flat, (passes, labels))
+
+    passes = jnp.pad(split.rows, (0, steps * batch - total), mode="edge").reshape(steps, batch)
+    values = shared_out(played, passes, mesh)
     return tuple(v.reshape(-1, *v.shape[2:])[:total] for v in values)
 
 
