@@ -19,7 +19,7 @@ class Quadratic(NamedTuple):
     hessian: Array  # f[M, M], without what is common to its rows and columns
     common: Array  # f[M], which belongs to the linear term
     step: Array  # f[M], of every entry, or f[], of all
-    pace: Array  # likewise, in proportion to the steps, at most 1
+    pace: Array | None  # f[M], in proportion to the steps, at most 1; None: 1 of all
 
 
 def qp_simplex(
@@ -83,8 +83,7 @@ def quadratic(hessian: Array, where: Array, even: bool = False) -> Quadratic:
     pace = jnp.where(rounded, 1, pace)
     steepest = jnp.where(rounded, jnp.where(own.sum() > 0, own.sum(), 1), curvature)
     step = pace / jnp.maximum(steepest, jnp.finfo(own.dtype).tiny)
-    one = jnp.ones((), own.dtype)
-    return Quadratic(left, common - middle @ common, step[0] if even else step, one if even else pace)
+    return Quadratic(left, common - middle @ common, step[0] if even else step, None if even else pace)
 
 
 def _paces(hessian: Array, where: Array) -> Array:
@@ -119,7 +118,8 @@ def _fista(of: Quadratic, linear: Array, start: Array, project: Callable[[Array]
         return (now.k < iterations) & ~now.still
 
     def improve(now: Descent) -> Descent:
-        better = project(now.ahead - of.step * (of.hessian @ now.ahead + linear))
+        slope = now.ahead @ of.hessian + linear  # in this order a CPU adds up rows, many entries at a time
+        better = project(now.ahead - of.step * slope)
         uphill = ((now.ahead - better) * (better - now.p)).sum() > 0
         t = jnp.where(uphill, 1, now.t)
         t_next = (1 + jnp.sqrt(1 + 4 * t * t)) / 2

@@ -101,17 +101,21 @@ def cut(beyond: Callable[[Array], Array], inside: Array, outside: Array, turns: 
     return jax.lax.fori_loop(0, turns, narrow, (inside, outside))
 
 
-def project_simplex(y: Array, where: Array, radius: Array | float = 1.0, pace: Array | float = 1.0) -> Array:
+def project_simplex(y: Array, where: Array, radius: Array | float = 1.0, pace: Array | None = None) -> Array:
     """Projection onto ``{p >= 0, sum p = radius}`` over ``where``: ``p = pace max(y / pace - theta, 0)``.
 
-    It is the closest point by ``sum (p - y)^2 / pace``, pace above 0: by Euclid's distance where nothing is given.
-    The sum of p is convex in theta and made of straight pieces, so that Newton's method comes to theta from below,
-    one piece or more a step.
+    It is the closest point by ``sum (p - y)^2 / pace``, pace above 0: by Euclid's distance where none is given,
+    which is a pace of 1. The sum of p is convex in theta and made of straight pieces, so that Newton's method comes
+    to theta from below, one piece or more a step.
     """
-    rounding, pace = jnp.finfo(y.dtype), jnp.asarray(pace, y.dtype)
-    full, y = radius / pace, y / pace
-    y = y - y[jnp.argmax(jnp.where(where, y - full, -jnp.inf))]  # far from 0 theta would round away
-    lowest = jnp.max(y - full, where=where, initial=rounding.min)  # there that entry alone is radius
+    rounding = jnp.finfo(y.dtype)  # far from 0 theta would round away: an entry of those that stay is taken off
+    if pace is None:
+        pace, y = jnp.ones((), y.dtype), y - jnp.max(y, where=where, initial=rounding.min)
+        lowest = -jnp.asarray(radius, y.dtype)  # there the largest entry alone is radius
+    else:
+        full, y = radius / pace, y / pace
+        y = y - y[jnp.argmax(jnp.where(where, y - full, -jnp.inf))]
+        lowest = jnp.max(y - full, where=where, initial=rounding.min)
     y = jnp.where(where, jnp.maximum(y, lowest), lowest)
 
     def goes_on(carry: tuple[Array, Array, Array]) -> Array:
