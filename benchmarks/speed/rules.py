@@ -112,7 +112,7 @@ def main() -> None:
 
     options = tyro.cli(Options)
     work = SIZES[options.model]
-    rounds = options.rounds or {"lr": 20, "mlp": 2, "skewed": 5, "lone": 5}[options.model]
+    rounds = options.rounds or {"lr": 20, "mlp": 2, "skewed": 25, "lone": 50}[options.model]
     rounds, repeats = (2, 1) if options.quick else (rounds, options.repeats)
     data = federation(work)
     trainer = ff.local_sgd(optax.sgd(work.lr), epochs=work.epochs, batch_size=work.batch)

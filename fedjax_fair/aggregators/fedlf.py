@@ -13,19 +13,20 @@ from fedjax_fair.aggregators.fedmdfg import EQUAL, towards_equal
 from fedjax_fair.aggregators.room import check_room
 from fedjax_fair.checks import check_count
 from fedjax_fair.numerics.batch_sum import over_clients
-from fedjax_fair.numerics.min_norm import min_norm_with_row, squared_length
+from fedjax_fair.numerics.min_norm import min_norm_with_row, noted_weights, squared_length
 from fedjax_fair.numerics.solvers import masked_mean, scatter
 from fedjax_fair.numerics.sum_type import sum_type
 from fedjax_fair.types import Method, Params, Report, Transform
 
 
 class FedLFMemory(NamedTuple):
-    """The last update of every client."""
+    """The last update of every client, and what each weighed last."""
 
     round: Array  # i32[], rounds played
     last: Array  # i32[N], the round that each last took part in, -1 for never
     updates: Params  # every leaf [N, ...]
     gram: Any  # for every leaf f[N, N], the inner products of the clients' updates
+    weights: Any  # for every leaf f[N + 1], of the clients in its hull, and of the guidance
 
 
 def fedlf(history: bool = True, iterations: int = 2000) -> Method:
@@ -73,12 +74,13 @@ def layerwise(n_clients: int, cohort: int, history: bool, iterations: int) -> Tr
     """FedLF's step in the place of the aggregate; ``history``: with the last updates of absent clients."""
 
     def start(params: Params) -> Any:
+        weights = jax.tree.map(lambda p: jnp.zeros(n_clients + 1), params)
         if not history:
-            return ()
+            return weights
         check_room("fedlf", f"a model of {n_clients} clients", n_clients, params, "take history=False")
         none = jax.tree.map(lambda p: jnp.zeros((n_clients, *jnp.shape(p)), jnp.result_type(p)), params)
         square = jax.tree.map(lambda p: jnp.zeros((n_clients, n_clients), sum_type(jnp.result_type(p))), params)
-        return FedLFMemory(jnp.zeros((), jnp.int32), jnp.full((n_clients,), -1, jnp.int32), none, square)
+        return FedLFMemory(jnp.zeros((), jnp.int32), jnp.full((n_clients,), -1, jnp.int32), none, square, weights)
 
     def update(g: Params, memory: Any, params: Params = None, *, report: Report, **_: object) -> tuple[Params, Any]:
         del params
@@ -89,13 +91,19 @@ def layerwise(n_clients: int, cohort: int, history: bool, iterations: int) -> Tr
             here = scatter(nobody, report.ids, here, here)
             absent = recent(memory, cohort) & ~here
             memory = noted(memory, report)
-            rows, grams = memory.updates, memory.gram
+            ids, rows, grams, weights = jnp.arange(n_clients), memory.updates, memory.gram, memory.weights
         else:
-            absent, rows = jnp.zeros_like(here), report.updates
+            absent, ids, rows, weights = jnp.zeros_like(here), report.ids, report.updates, memory
             grams = jax.tree.map(products, rows, rows)
-        steps = jax.tree.map(
-            lambda u, gram: layer_step(u, gram.astype(loss.dtype), here, absent, loss, iterations), rows, grams
-        )
+
+        def layer(u: Array, gram: Array, last: Array) -> tuple[Array, Array]:
+            before = jnp.append(last[ids], last[-1]).astype(loss.dtype)
+            step, now = layer_step(u, gram.astype(loss.dtype), here, absent, loss, before, iterations)
+            return step, noted_weights(last, ids, now.astype(last.dtype), here | absent)
+
+        found = jax.tree.map(layer, rows, grams, weights)
+        steps, weights = (jax.tree.map(lambda _, both, i=i: both[i], rows, found) for i in range(2))
+        memory = memory._replace(weights=weights) if history else weights
         count = jnp.maximum(report.active.sum(), 1)
         mean = jax.tree.map(lambda u: over_clients(u) / count.astype(u.dtype), report.updates)
         factor = stretch(inner(steps, steps), inner(mean, mean))
@@ -104,8 +112,13 @@ def layerwise(n_clients: int, cohort: int, history: bool, iterations: int) -> Tr
     return optax.GradientTransformationExtraArgs(start, update)
 
 
-def layer_step(rows: Array, gram: Array, here: Array, absent: Array, loss: Array, iterations: int) -> Array:
-    """The shortest vector of one layer's hull; ``rows`` [R, ...] are updates of those ``here`` and ``absent``."""
+def layer_step(
+    rows: Array, gram: Array, here: Array, absent: Array, loss: Array, before: Array, iterations: int
+) -> tuple[Array, Array]:
+    """The shortest vector of one layer's hull, and the weights f[R + 1] that it comes of, the guidance's last.
+
+    ``rows`` [R, ...] are updates of those ``here`` and ``absent``; the search begins at the weights ``before``.
+    """
     norm = jnp.sqrt(jnp.maximum(jnp.diagonal(gram), 0))
     moved = here & (norm > 0)
     angle, towards = towards_equal(loss, moved)  # the part of one who did not move would turn the rest uphill
@@ -116,9 +129,9 @@ def layer_step(rows: Array, gram: Array, here: Array, absent: Array, loss: Array
     length = jnp.sqrt(jnp.maximum(towards @ gram @ towards, 0))
     guided = (angle > EQUAL) & (length > 0)
     row = towards * mean / jnp.where(guided, length, 1)
-    mixture = min_norm_with_row(gram, row, counted, guided, iterations)
+    mixture, weights = min_norm_with_row(gram, row, counted, guided, before, iterations)
     known = squared_length(mixture, gram) > 0
-    return jnp.tensordot(jnp.where(known, mixture * scale, 0).astype(rows.dtype), rows, 1)
+    return jnp.tensordot(jnp.where(known, mixture * scale, 0).astype(rows.dtype), rows, 1), weights
 
 
 def noted(memory: FedLFMemory, report: Report) -> FedLFMemory:
@@ -132,7 +145,7 @@ def noted(memory: FedLFMemory, report: Report) -> FedLFMemory:
 
     gram = jax.tree.map(renewed, memory.gram, report.updates, updates)
     last = scatter(memory.last, ids, jnp.full(ids.shape, memory.round), seen)
-    return FedLFMemory(memory.round + 1, last, updates, gram)
+    return memory._replace(round=memory.round + 1, last=last, updates=updates, gram=gram)
 
 
 def recent(memory: FedLFMemory, cohort: int) -> Array:

@@ -9,7 +9,7 @@ from jax import Array
 
 from fedjax_fair.aggregators.fedfv import stretch
 from fedjax_fair.checks import check_count, check_range
-from fedjax_fair.numerics.min_norm import min_norm_with_row, squared_length
+from fedjax_fair.numerics.min_norm import min_norm_with_row, noted_weights, squared_length
 from fedjax_fair.numerics.solvers import as_floats, masked_mean, scatter, uniform_over
 from fedjax_fair.types import Aggregator, Key, Losses, Method, Report
 
@@ -25,6 +25,7 @@ class FedMDFGState(NamedTuple):
     last: Array  # i32[N], 1 for who took part in the last round
     same: Array  # i32[], whether all of the round before are in this one
     guided: Array  # i32[], whether this round's step is
+    mixture: Array  # f[N + 1], what each client's update weighed last in the hull, and the guidance
 
 
 def fedmdfg(theta: Array | float = 11.25, line_search: int = 0, iterations: int = 2000) -> Aggregator | Method:
@@ -76,7 +77,7 @@ def fedmdfg(theta: Array | float = 11.25, line_search: int = 0, iterations: int 
         del key
         usual = jnp.zeros_like(as_floats(sizes))
         nobody, no = jnp.zeros(usual.shape, jnp.int32), jnp.zeros((), jnp.int32)
-        return FedMDFGState(usual, nobody, nobody, no, no)
+        return FedMDFGState(usual, nobody, nobody, no, no, jnp.zeros(usual.shape[0] + 1, usual.dtype))
 
     def weigh(state: FedMDFGState, report: Report, key: Key) -> tuple[Array, FedMDFGState]:
         del key
@@ -89,11 +90,15 @@ def fedmdfg(theta: Array | float = 11.25, line_search: int = 0, iterations: int 
         angle, h = towards_equal(report.loss, moved)
         raised, after = remember(state, report)
         guided = (angle > EQUAL) & ((angle > jnp.deg2rad(jnp.asarray(theta, norm.dtype))) | raised)
-        mixture = min_norm_with_row(gram, h, moved, guided, iterations)
+        before = jnp.append(state.mixture[report.ids], state.mixture[-1])
+        mixture, weights = min_norm_with_row(gram, h, moved, guided, before, iterations)
 
         everybody = uniform_over(moved, norm.dtype)
         factor = stretch(squared_length(mixture, gram), everybody @ gram @ everybody)
-        return mixture * scale * factor, after._replace(guided=guided.astype(jnp.int32))
+        after = after._replace(
+            guided=guided.astype(jnp.int32), mixture=noted_weights(state.mixture, report.ids, weights, moved)
+        )
+        return mixture * scale * factor, after
 
     rule = Aggregator(init, weigh)
     return rule if line_search == 0 else Method(rule, revise=_line_search(line_search))

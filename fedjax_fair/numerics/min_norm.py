@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedjax_fair.numerics.simplex_qp import descend_on_simplex, qp_simplex, quadratic
-from fedjax_fair.numerics.solvers import uniform_over
+from fedjax_fair.numerics.solvers import scatter, uniform_over
 
 ROUNDING = 4
 """Roundings of the largest sum up to which a squared length is 0, for one or two decide."""
@@ -23,18 +23,27 @@ def min_norm(gram: Array, where: Array, iterations: int = 300, even: bool = Fals
     return qp_simplex(gram, jnp.zeros_like(gram[0]), uniform_over(where, gram.dtype), where, iterations, even)
 
 
-def min_norm_with_row(gram: Array, row: Array, where: Array, guided: Array, iterations: int = 300) -> Array:
+def min_norm_with_row(
+    gram: Array, row: Array, where: Array, guided: Array, start: Array, iterations: int = 300
+) -> tuple[Array, Array]:
     r"""The same, ``even``, where one more vector, :math:`\sum_i` ``row``:math:`_i g_i`, may belong to the hull.
 
-    Returns the coefficients of the :math:`g_i`, f[M], of which some may be negative. The vector belongs where
-    ``guided``, bool[].
+    Returns the coefficients of the :math:`g_i`, f[M], of which some may be negative, and the weights on the simplex
+    that they come of, f[M + 1], the row's last. The vector belongs where ``guided``, bool[]. The search sets out
+    from the simplex's point next to ``start`` f[M + 1]: from the weights of the round before it takes as few as a
+    twelfth of the steps.
     """
     row = jnp.where(where, row, 0)
     with_all = gram @ row
     beside = jnp.concatenate([gram, with_all[None]])
     square = jnp.concatenate([beside, jnp.append(with_all, row @ with_all)[:, None]], axis=1)
-    mixture = min_norm(square, jnp.append(where, guided), iterations, even=True)
-    return mixture[:-1] + mixture[-1] * row
+    mixture = qp_simplex(square, jnp.zeros_like(start), start, jnp.append(where, guided), iterations, even=True)
+    return mixture[:-1] + mixture[-1] * row, mixture
+
+
+def noted_weights(table: Array, ids: Array, mixture: Array, where: Array) -> Array:
+    """A table f[N + 1] of what each client weighed last, and a row, with the weights f[M + 1] of ``ids`` in it."""
+    return scatter(table, ids, mixture[:-1], where).at[-1].set(mixture[-1])
 
 
 def squared_length(mixture: Array, gram: Array) -> Array:

@@ -210,6 +210,41 @@ def test_fedlf_descends_for_everybody_in_every_layer(seed):
     assert_allclose(length, np.linalg.norm(updates_of(report).mean(0)), rtol=1e-4)
 
 
+def fedmdfg_twice(report, again):
+    """The direction of a round; and those of a second one by a solver that may take few steps, which begins where
+    the first ended, or afresh."""
+    many, few = ff.fedmdfg(1.0), ff.fedmdfg(1.0, iterations=2)
+    state = many.init(SIZES)
+    coef, after = many.weigh(state, report, None)
+    repeated, fresh = (few.weigh(at, again, None)[0] for at in (after, state))
+    return coef @ updates_of(report), repeated @ updates_of(again), fresh @ updates_of(again)
+
+
+def fedlf_twice(history):
+    def twice(report, again):
+        params = jax.tree.map(lambda u: u[0], report.updates)
+        many, few = (ff.fedlf(history, iterations).transform(8, 6) for iterations in (2000, 2))
+        first, after = many.update(params, many.init(params), report=report)
+        repeated, fresh = (few.update(params, at, report=again)[0] for at in (after, many.init(params)))
+        return tuple(np.concatenate([-d.ravel() for d in step.values()]) for step in (first, repeated, fresh))
+
+    return twice
+
+
+@pytest.mark.parametrize(
+    "twice", [fedmdfg_twice, fedlf_twice(False), fedlf_twice(True)], ids=["fedmdfg", "fedlf", "all"]
+)
+def test_the_search_for_a_direction_begins_at_each_clients_weight_of_the_round_before(twice):
+    """In other slots of the cohort as well."""
+    report = random_report(2, 6)
+    order = np.array([3, 0, 5, 1, 4, 2])
+    again = jax.tree.map(lambda leaf: leaf[order], report)._replace(gram=report.gram[order][:, order])
+    direction, repeated, fresh = twice(report, again)
+    length = np.linalg.norm(direction)
+    assert np.linalg.norm(repeated - direction) < 1e-3 * length
+    assert np.linalg.norm(fresh - direction) > 1e-2 * length
+
+
 @pytest.mark.parametrize("history", [False, True])
 @pytest.mark.parametrize("still", [["w"], ["w", "b"]], ids="+".join)
 def test_who_does_not_move_in_a_layer_of_fedlf_leaves_its_direction_to_the_others(still, history):
