@@ -116,10 +116,10 @@ def pg_ffl(
             phi, adam.init(phi), blank, zero, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32), sizes.sum()
         )
 
-    def learn(state: PGFFLState, report: Report) -> PGFFLState:
-        """Credit this round's reward to the trace of earlier actions."""
+    def learn(state: PGFFLState, report: Report, acts: Array) -> PGFFLState:
+        """Credit this round's reward to the trace of earlier actions, where the agent ``acts`` now, bool[]."""
         reward = reward_of(report.accuracy, report.active, g_min)
-        judged = state.round > 0
+        judged = acts & (state.round > 0)
         first = state.rewards == 0  # the average starts at the first reward, not at 0
         usual = 0 if baseline is None else jnp.where(first, reward, state.baseline)
         advantage = jnp.where(judged, reward - usual, 0)
@@ -143,16 +143,16 @@ def pg_ffl(
         s = features(report, state.sizes)
         if deterministic:
             return softmax(mean_action(state.policy, s), report.active), state
-        before, state = state, learn(state, report)
+        acts = report.active.sum() > 1
+        state = learn(state, report, acts)
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(report.ids)
         noise = jax.vmap(lambda k: jax.random.normal(k, (), s.dtype))(keys)  # 64-bit mode draws other actions
         mean, gradients_of = jax.vjp(lambda phi: mean_action(phi, s), state.policy)
         action = mean + std * noise
         (score,) = gradients_of(jnp.where(report.active, noise / std, 0))  # sum (a - mu) / std^2 grad mu
-        trace = jax.tree.map(lambda e, g: discount * e + g, state.trace, score)
-        after = state._replace(trace=trace, round=state.round + 1)
-        acted = report.active.sum() > 1
-        return softmax(action, report.active), jax.tree.map(lambda a, b: jnp.where(acted, a, b), after, before)
+        trace = jax.tree.map(lambda e, g: jnp.where(acts, discount * e + g, e), state.trace, score)
+        state = state._replace(trace=trace, round=state.round + acts.astype(jnp.int32))
+        return softmax(action, report.active), state
 
     return Aggregator(init, weigh)
 
