@@ -161,7 +161,7 @@ def project_box_simplex(y: Array, low: Array, high: Array, where: Array, radius:
     over ``where``; the caller sees to that.
     """
     low, high, y = jnp.where(where, low, 0), jnp.where(where, high, 0), centre(y, where)
-    rounding = jnp.finfo(y.dtype)
+    rounding, over, room, rest = jnp.finfo(y.dtype), y - low, high - low, radius - low.sum()
 
     def goes_on(carry: tuple[Array, Array, Array, Array, Array]) -> Array:
         k, arrived, *_ = carry
@@ -169,16 +169,17 @@ def project_box_simplex(y: Array, low: Array, high: Array, where: Array, radius:
 
     def improve(carry: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
         k, _, theta, below, above = carry
-        p = jnp.clip(y - theta, low, high)
-        excess = p.sum() - radius
+        p = jnp.clip(over - theta, 0, room)
+        total, inside = _both_sums(p, ((p > 0) & (p < room)).astype(p.dtype))
+        excess = total - rest
         below, above = jnp.where(excess > 0, theta, below), jnp.where(excess > 0, above, theta)
-        newton = theta + excess / jnp.maximum(((low < p) & (p < high)).sum(), 1).astype(y.dtype)
+        newton = theta + excess / jnp.maximum(inside, 1)
         arrived = (jnp.abs(excess) <= 4 * rounding.eps * radius) | (newton == theta)
         strays = (newton <= below) | (newton >= above) | (k % 4 == 3)
         onwards = jnp.where(strays, (below + above) / 2, newton)
         return k + 1, arrived, jnp.where(arrived, theta, onwards), below, above
 
-    below, above = (y - high).min(), (y - low).max()
+    below, above = (over - room).min(), over.max()
     nobody_clipped = jnp.clip((y.sum() - radius) / jnp.maximum(where.sum(), 1).astype(y.dtype), below, above)
     begun = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), nobody_clipped, below, above)
     theta = jax.lax.while_loop(goes_on, improve, begun)[2]
