@@ -161,7 +161,9 @@ def project_box_simplex(y: Array, low: Array, high: Array, where: Array, radius:
     over ``where``; the caller sees to that.
     """
     low, high, y = jnp.where(where, low, 0), jnp.where(where, high, 0), centre(y, where)
-    rounding, over, room, rest = jnp.finfo(y.dtype), y - low, high - low, radius - low.sum()
+    rounding = jnp.finfo(y.dtype)
+    # Two arrays, not three: the loop over some 120 numbers is one kernel on a CPU then, for it has under a kilobyte.
+    over, room, rest = y - low, high - low, radius - low.sum()
 
     def goes_on(carry: tuple[Array, Array, Array, Array, Array]) -> Array:
         k, arrived, *_ = carry
