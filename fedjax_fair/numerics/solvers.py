@@ -162,7 +162,7 @@ def project_box_simplex(y: Array, low: Array, high: Array, where: Array, radius:
     """
     low, high, y = jnp.where(where, low, 0), jnp.where(where, high, 0), centre(y, where)
     rounding = jnp.finfo(y.dtype)
-    # Two arrays, not three: the loop over some 120 numbers is one kernel on a CPU then, for it has under a kilobyte.
+    # Two arrays, not three: a loop with under a kilobyte, some 120 numbers each, is one kernel on a CPU.
     over, room, rest = y - low, high - low, radius - low.sum()
 
     def goes_on(carry: tuple[Array, Array, Array, Array, Array]) -> Array:
