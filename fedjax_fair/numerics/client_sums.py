@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-NARROWEST, WIDEST = 16, 256
-"""Values of a window. Wider ones round more, and those at a client's ends are read whole for a part of them."""
+WIDEST = 256
+"""Values of a window at most: wider ones round more. Those at a client's ends are read whole for a part of them."""
 
 
 def client_sums(values: Array, start: Array, size: Array) -> Array:
@@ -17,7 +17,7 @@ def client_sums(values: Array, start: Array, size: Array) -> Array:
     added one by one in float32, are half a per cent off.
     """
     total, n = values.shape[0], start.shape[0]
-    width = min(max(1 << (total // n).bit_length() >> 1, NARROWEST), WIDEST)  # about as wide as a client, then
+    width = min(1 << (total // n).bit_length(), WIDEST)  # somewhat wider than a client, on average
     windows = jnp.pad(values, (0, -total % width)).reshape(-1, width)
     count = n + windows.shape[0]  # of pieces: each client begins one
     first = jnp.arange(n, dtype=jnp.int32) + start // width
