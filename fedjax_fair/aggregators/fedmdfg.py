@@ -18,7 +18,7 @@ EQUAL = 1e-4  # losses at a smaller angle, in radians, to equal ones give no dir
 
 
 class FedMDFGState(NamedTuple):
-    """What each client's loss usually is."""
+    """What each client's loss usually is, and what its update weighed."""
 
     usual: Array  # f[N], mean of the losses that did not exceed it
     times: Array  # i32[N], rounds taken part in

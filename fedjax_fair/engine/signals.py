@@ -61,7 +61,8 @@ def every_client(
     values = every_example(score, params, data, split, batch, mesh)
     found = by_client(wholes, values[:kept], data, split, capacity) if wholes else ()
     means = (
-        client_sums(v, split.start, split.size) / jnp.where(split.size > 0, split.size.astype(v.dtype), jnp.nan)
+        client_sums(v, split.owner, split.start, split.size)
+        / jnp.where(split.size > 0, split.size.astype(v.dtype), jnp.nan)
         for v in values[kept:]
     )
     return *found, *means

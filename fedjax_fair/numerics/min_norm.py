@@ -42,8 +42,12 @@ def min_norm_with_row(
 
 
 def noted_weights(table: Array, ids: Array, mixture: Array, where: Array) -> Array:
-    """A table f[N + 1] of what each client weighed last, and a row, with the weights f[M + 1] of ``ids`` in it."""
-    return scatter(table, ids, mixture[:-1], where).at[-1].set(mixture[-1])
+    """A table f[N + 1] of what each client weighed last, and a row, with the weights f[M + 1] of ``ids`` in it.
+
+    Weights that are not finite, as of updates whose products overflow, would stay in it: they are not noted.
+    """
+    noted = scatter(table, ids, mixture[:-1], where).at[-1].set(mixture[-1])
+    return jnp.where(jnp.isfinite(mixture).all(), noted, table)
 
 
 def squared_length(mixture: Array, gram: Array) -> Array:

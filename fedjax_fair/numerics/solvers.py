@@ -110,8 +110,9 @@ def project_simplex(y: Array, where: Array, radius: Array | float = 1.0, pace: A
     """
     rounding = jnp.finfo(y.dtype)  # far from 0 theta would round away: an entry of those that stay is taken off
     if pace is None:
-        pace, y = jnp.ones((), y.dtype), y - jnp.max(y, where=where, initial=rounding.min)
-        lowest = -jnp.asarray(radius, y.dtype)  # there the largest entry alone is radius
+        largest = jnp.max(y, where=where, initial=rounding.min)
+        pace, y = jnp.ones((), y.dtype), y - largest
+        lowest = 0 * largest - radius  # there that entry alone is radius; where it is infinite, nothing is known
     else:
         full, y = radius / pace, y / pace
         y = y - y[jnp.argmax(jnp.where(where, y - full, -jnp.inf))]

@@ -245,6 +245,30 @@ def test_the_search_for_a_direction_begins_at_each_clients_weight_of_the_round_b
     assert np.linalg.norm(fresh - direction) > 1e-2 * length
 
 
+@pytest.mark.parametrize("method", [ff.fedmdfg(), ff.fedlf(False), ff.fedlf(True)], ids=["fedmdfg", "fedlf", "all"])
+def test_a_round_whose_products_overflow_spoils_no_direction_after_it(method):
+    """Squared lengths are finite there, so that nobody is left out."""
+    rng, unequal = np.random.default_rng(0), [9.0, 0.1, 0.2, 0.1, 0.3, 0.2]
+
+    def report_of(rows, scale, **loss):
+        rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+        gram, updates = scale * (scale * rows @ rows.T), {"w": jnp.asarray(scale * rows)}
+        return random_report(2, 6, **loss)._replace(updates=updates, gram=jnp.asarray(gram))
+
+    good = report_of(rng.normal(size=(6, 20)), np.float32(1))
+    # Alike, and with losses far from equal, whose guidance adds up to more than any update.
+    bad = report_of(5 + rng.normal(size=(6, 20)), np.float32(1.7e19), loss=unequal)
+    assert np.isfinite(bad.gram).all()
+    if isinstance(method, ff.Aggregator):
+        start = method.init(SIZES)
+        spoilt, state = method.weigh(start, bad, None)
+        after, fresh = (method.weigh(at, good, None)[0] for at in (start._replace(mixture=state.mixture), start))
+        assert not np.isfinite(spoilt).all()
+    else:
+        (_, after), (fresh,) = (stepped(method, reports, cohort=6) for reports in ([bad, good], [good]))
+    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-3, atol=1e-5), after, fresh)
+
+
 @pytest.mark.parametrize("history", [False, True])
 @pytest.mark.parametrize("still", [["w"], ["w", "b"]], ids="+".join)
 def test_who_does_not_move_in_a_layer_of_fedlf_leaves_its_direction_to_the_others(still, history):

@@ -214,12 +214,34 @@ def test_equal_losses_stay_equal_however_many_examples_a_client_has():
 
 def test_sums_in_pieces_are_each_clients_own_wherever_clients_and_pieces_end():
     rng = np.random.default_rng(0)
-    for trial in range(60):
+    for trial in range(120):
         n = int(rng.integers(1, 12))
-        sizes = rng.choice([0, 0, 1, 255, 256, 257, 512], n) if trial % 2 else rng.integers(0, 600, n)
+        edges = ([0, 0, 1, 255, 256, 257, 512], [0, 1, 15, 16, 17, 31, 32, 33], [0, 1, 2, 3], range(600))
+        sizes = rng.choice(edges[trial % 4], n)
         owner = np.repeat(np.arange(n), sizes)
         if owner.size:
             values = rng.integers(0, 100, owner.size).astype(np.float32)
             split = table(np.zeros(owner.size, int), owner, n)
-            got = client_sums(jnp.asarray(values), split.start, split.size)
+            got = client_sums(jnp.asarray(values), split.owner, split.start, split.size)
             np.testing.assert_array_equal(got, np.bincount(owner, values, minlength=n))
+
+
+@pytest.mark.parametrize("sizes", [[40, 3, 0, 90, 20], [4, 3, 0, 9, 2] * 16], ids=["windows", "one by one"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_value_that_is_not_finite_stays_its_clients_own(sizes, bad):
+    """Those of nobody, which fill a table up, are nobody's."""
+    n = len(sizes)
+    owner = np.repeat(np.arange(n + 1), [*sizes, 7])
+    values = np.where((owner == 0) | (owner == n), bad, 1.0).astype(np.float32)
+    split = table(np.zeros(sum(sizes), int), owner[:-7], n)
+    got = client_sums(jnp.asarray(values), jnp.asarray(owner, jnp.int32), split.start, split.size)
+    np.testing.assert_array_equal(got, [bad, *sizes[1:]])
+
+
+@pytest.mark.parametrize("n", [10_000, 40_000])  # by windows, and one by one
+def test_a_large_client_beside_many_of_one_example_is_summed_as_exactly(n):
+    sizes = np.where(np.arange(n) == 7, 400_000, 1)
+    split = table(np.zeros(sizes.sum(), int), np.repeat(np.arange(n), sizes), n)
+    values = jnp.full(sizes.sum(), 0.69314718, jnp.float32)
+    means = client_sums(values, split.owner, split.start, split.size) / sizes.astype(np.float32)
+    np.testing.assert_allclose(means, 0.69314718, rtol=2e-5)
