@@ -13,7 +13,7 @@ from fedjax_fair.aggregators.fedmdfg import EQUAL, towards_equal
 from fedjax_fair.aggregators.room import check_room
 from fedjax_fair.checks import check_count
 from fedjax_fair.numerics.batch_sum import over_clients
-from fedjax_fair.numerics.min_norm import min_norm_with_row, noted_weights, squared_length
+from fedjax_fair.numerics.min_norm import known_weights, min_norm_with_row, noted_weights, squared_length
 from fedjax_fair.numerics.solvers import masked_mean, scatter
 from fedjax_fair.numerics.sum_type import sum_type
 from fedjax_fair.types import Method, Params, Report, Transform
@@ -48,7 +48,8 @@ def fedlf(history: bool = True, iterations: int = 2000) -> Method:
     Args:
       history: whether absent clients count. Then N models are kept, which is refused beyond 4 GiB, and their inner
         products.
-      iterations: of the solver at most, in every layer; it ends where it has arrived.
+      iterations: of the solver at most, in every layer; it begins at the weights of the round before and ends where
+        it has arrived.
 
     Raises:
       ValueError: ``iterations`` below 1, a memory beyond the limit.
@@ -97,7 +98,7 @@ def layerwise(n_clients: int, cohort: int, history: bool, iterations: int) -> Tr
             grams = jax.tree.map(products, rows, rows)
 
         def layer(u: Array, gram: Array, last: Array) -> tuple[Array, Array]:
-            before = jnp.append(last[ids], last[-1]).astype(loss.dtype)
+            before = known_weights(last, ids).astype(loss.dtype)
             step, now = layer_step(u, gram.astype(loss.dtype), here, absent, loss, before, iterations)
             return step, noted_weights(last, ids, now.astype(last.dtype), here | absent)
 

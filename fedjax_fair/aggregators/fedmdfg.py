@@ -9,7 +9,7 @@ from jax import Array
 
 from fedjax_fair.aggregators.fedfv import stretch
 from fedjax_fair.checks import check_count, check_range
-from fedjax_fair.numerics.min_norm import min_norm_with_row, noted_weights, squared_length
+from fedjax_fair.numerics.min_norm import known_weights, min_norm_with_row, noted_weights, squared_length
 from fedjax_fair.numerics.solvers import as_floats, masked_mean, scatter, uniform_over
 from fedjax_fair.types import Aggregator, Key, Losses, Method, Report
 
@@ -25,7 +25,7 @@ class FedMDFGState(NamedTuple):
     last: Array  # i32[N], 1 for who took part in the last round
     same: Array  # i32[], whether all of the round before are in this one
     guided: Array  # i32[], whether this round's step is
-    mixture: Array  # f[N + 1], what each client's update weighed last in the hull, and the guidance
+    weights: Array  # f[N + 1], what each client's update weighed last in the hull, and the guidance
 
 
 def fedmdfg(theta: Array | float = 11.25, line_search: int = 0, iterations: int = 2000) -> Aggregator | Method:
@@ -50,7 +50,8 @@ def fedmdfg(theta: Array | float = 11.25, line_search: int = 0, iterations: int 
         cohort is missing), half of it, ... :math:`2^{-s}`, until no client's loss rises and, under guidance, the
         angle does not grow: up to 2 s + 1 forward passes of the cohort over its data. Where none will do, the
         largest that lowers their sum, or that of the least sum. 5 in the authors' code.
-      iterations: of the solver at most, which ends where it has arrived.
+      iterations: of the solver at most, which begins at the weights of the round before and ends where it has
+        arrived.
 
     Raises:
       ValueError: an argument outside its range.
@@ -90,13 +91,13 @@ def fedmdfg(theta: Array | float = 11.25, line_search: int = 0, iterations: int 
         angle, h = towards_equal(report.loss, moved)
         raised, after = remember(state, report)
         guided = (angle > EQUAL) & ((angle > jnp.deg2rad(jnp.asarray(theta, norm.dtype))) | raised)
-        before = jnp.append(state.mixture[report.ids], state.mixture[-1])
+        before = known_weights(state.weights, report.ids)
         mixture, weights = min_norm_with_row(gram, h, moved, guided, before, iterations)
 
         everybody = uniform_over(moved, norm.dtype)
         factor = stretch(squared_length(mixture, gram), everybody @ gram @ everybody)
         after = after._replace(
-            guided=guided.astype(jnp.int32), mixture=noted_weights(state.mixture, report.ids, weights, moved)
+            guided=guided.astype(jnp.int32), weights=noted_weights(state.weights, report.ids, weights, moved)
         )
         return mixture * scale * factor, after
 

@@ -14,13 +14,16 @@ ROUNDING = 4
 """Roundings of the largest sum up to which a squared length is 0, for one or two decide."""
 
 
-def min_norm(gram: Array, where: Array, iterations: int = 300, even: bool = False) -> Array:
+def min_norm(
+    gram: Array, where: Array, iterations: int = 300, even: bool = False, start: Array | None = None
+) -> Array:
     r"""The weights, on the simplex over ``where``, of :math:`\min_\lambda \|\sum_i \lambda_i g_i\|`.
 
     ``gram`` f[M, M] holds :math:`\langle g_i, g_j \rangle`. ``even``: faster for vectors of one length, slower for
-    others.
+    others. The search sets out from the simplex's point next to ``start`` f[M], by default from equal weights.
     """
-    return qp_simplex(gram, jnp.zeros_like(gram[0]), uniform_over(where, gram.dtype), where, iterations, even)
+    start = uniform_over(where, gram.dtype) if start is None else start
+    return qp_simplex(gram, jnp.zeros_like(gram[0]), start, where, iterations, even)
 
 
 def min_norm_with_row(
@@ -29,16 +32,20 @@ def min_norm_with_row(
     r"""The same, ``even``, where one more vector, :math:`\sum_i` ``row``:math:`_i g_i`, may belong to the hull.
 
     Returns the coefficients of the :math:`g_i`, f[M], of which some may be negative, and the weights on the simplex
-    that they come of, f[M + 1], the row's last. The vector belongs where ``guided``, bool[]. The search sets out
-    from the simplex's point next to ``start`` f[M + 1]: from the weights of the round before it takes as few as a
-    twelfth of the steps.
+    that they come of, f[M + 1], the row's last, as in ``start``. The vector belongs where ``guided``, bool[]. From
+    the weights of the round before the search takes as few as a twelfth of the steps.
     """
     row = jnp.where(where, row, 0)
     with_all = gram @ row
     beside = jnp.concatenate([gram, with_all[None]])
     square = jnp.concatenate([beside, jnp.append(with_all, row @ with_all)[:, None]], axis=1)
-    mixture = qp_simplex(square, jnp.zeros_like(start), start, jnp.append(where, guided), iterations, even=True)
+    mixture = min_norm(square, jnp.append(where, guided), iterations, even=True, start=start)
     return mixture[:-1] + mixture[-1] * row, mixture
+
+
+def known_weights(table: Array, ids: Array) -> Array:
+    """What ``ids`` weighed last, f[M + 1], and a row, of a table f[N + 1] of :func:`noted_weights`."""
+    return jnp.append(table[ids], table[-1])
 
 
 def noted_weights(table: Array, ids: Array, mixture: Array, where: Array) -> Array:

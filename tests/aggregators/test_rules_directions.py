@@ -262,7 +262,7 @@ def test_a_round_whose_products_overflow_spoils_no_direction_after_it(method):
     if isinstance(method, ff.Aggregator):
         start = method.init(SIZES)
         spoilt, state = method.weigh(start, bad, None)
-        after, fresh = (method.weigh(at, good, None)[0] for at in (start._replace(mixture=state.mixture), start))
+        after, fresh = (method.weigh(at, good, None)[0] for at in (start._replace(weights=state.weights), start))
         assert not np.isfinite(spoilt).all()
     else:
         (_, after), (fresh,) = (stepped(method, reports, cohort=6) for reports in ([bad, good], [good]))
