@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedjax_fair.numerics.solvers import normalize, project_box_simplex, project_simplex
+from fedjax_fair.numerics.solvers import normalize, project_box_simplex, project_simplex, sums
 
 SHORTEST = 1e-6  # part of the largest squared distance: vectors that are nearer count as if they were so far
-STILL = 16  # roundings of the largest entry; rounding alone moves a solver's iterate by two or three
+MORE = 1.1  # times the curvature that a step met: half the tries of 1, and steps hardly shorter
+STILL = 16  # roundings of the largest p / s; rounding alone moves a solver's iterate by two or three
 
 
 class Quadratic(NamedTuple):
@@ -18,8 +19,9 @@ class Quadratic(NamedTuple):
 
     hessian: Array  # f[M, M], without what is common to its rows and columns
     common: Array  # f[M], which belongs to the linear term
-    step: Array  # f[M], of every entry, or f[], of all
     pace: Array | None  # f[M], in proportion to the steps, at most 1; None: 1 of all
+    least: Array  # f[], what the largest curvature is at least
+    most: Array  # f[], and at most
 
 
 def qp_simplex(
@@ -48,11 +50,14 @@ def qp_box_simplex(
 class Descent(NamedTuple):
     """An accelerated projected gradient on its way."""
 
-    k: Array  # i32[], steps made
+    k: Array  # i32[], steps tried
     still: Array  # bool[], whether the last moved nothing beyond rounding
+    curvature: Array  # f[], that the next step goes by
+    t: Array  # f[], the momentum's
     p: Array
     ahead: Array  # where the next gradient is taken
-    t: Array  # f[], the momentum's
+    pull: Array  # H p
+    pull_ahead: Array  # H times the point ahead
 
 
 def quadratic(hessian: Array, where: Array, even: bool = False) -> Quadratic:
@@ -65,10 +70,10 @@ def quadratic(hessian: Array, where: Array, even: bool = False) -> Quadratic:
               Q_{ij} = \langle g_i, g_j \rangle
 
     Of updates that are much alike H is a little of Q, and allows steps that are as much longer. An entry's step is
-    its pace :math:`s_i` over :math:`\kappa`, the largest eigenvalue of :math:`\sqrt{s_i s_j} H_{ij}`, since
-    :math:`x^\top H x \le \kappa \sum_i x_i^2 / s_i`. Steps have the sum 0, and over such x no other w than one in
-    proportion to s has a smaller bound. With ``even``, for vectors of one length, s is 1; else it is that of
-    :func:`_paces`, with which short vectors beside long ones arrive as soon.
+    its pace :math:`s_i` over the curvature :math:`\kappa`, at most the largest eigenvalue of :math:`\sqrt{s_i s_j}
+    H_{ij}`, since by that :math:`x^\top H x \le \kappa \sum_i x_i^2 / s_i`. Steps have the sum 0, and over such x
+    no other w than one in proportion to s has a smaller bound. With ``even``, for vectors of one length, s is 1;
+    else it is that of :func:`_paces`, with which short vectors beside long ones arrive as soon.
     """
     hessian = jnp.where(where[:, None] & where[None, :], hessian, 0)
     own = jnp.diagonal(hessian)
@@ -78,12 +83,12 @@ def quadratic(hessian: Array, where: Array, even: bool = False) -> Quadratic:
     left = hessian - common[:, None] - common[None, :] + middle @ common
     left = jnp.where(where[:, None] & where[None, :], left, 0)
     root = jnp.sqrt(pace)
-    curvature = _largest_eigenvalue(left * root[:, None] * root[None, :])
+    bounds = _largest_eigenvalue(left * root[:, None] * root[None, :])
     rounded = (jnp.diagonal(left) <= _rounding(own, middle)).all()  # where no more is left, it must not decide
     pace = jnp.where(rounded, 1, pace)
-    steepest = jnp.where(rounded, jnp.where(own.sum() > 0, own.sum(), 1), curvature)
-    step = pace / jnp.maximum(steepest, jnp.finfo(own.dtype).tiny)
-    return Quadratic(left, common - middle @ common, step[0] if even else step, None if even else pace)
+    whole = jnp.where(own.sum() > 0, own.sum(), 1)
+    least, most = (jnp.maximum(jnp.where(rounded, whole, b), jnp.finfo(own.dtype).tiny) for b in bounds)
+    return Quadratic(left, common - middle @ common, None if even else pace, least, most)
 
 
 def _paces(hessian: Array, where: Array) -> Array:
@@ -107,35 +112,45 @@ def _rounding(own: Array, middle: Array) -> Array:
 
 
 def _fista(of: Quadratic, linear: Array, start: Array, project: Callable[[Array], Array], iterations: int) -> Array:
-    """Accelerated projected gradient by the steps of :func:`quadratic`.
+    r"""Accelerated projected gradient by steps that are as long as the curvature they meet allows.
 
-    The momentum starts afresh whenever it points uphill (adaptive restart). Ends early at a fixed point: where
-    a step moves neither the iterate nor the point ahead, from which it was made, beyond rounding.
+    A step d by the curvature :math:`\kappa` is made if :math:`d^\top H d \le \kappa \sum_i d_i^2 / s_i`, which is
+    all that the method's bound asks for. Else it is tried again from p, by a little more than what it met. The
+    momentum starts afresh then, and whenever it points uphill (adaptive restart). Ends early at a fixed point:
+    where a step moves neither the iterate nor the point ahead, from which it was made, beyond rounding.
     """
     linear = linear + of.common
+    pace = jnp.ones((), start.dtype) if of.pace is None else of.pace
+    rounding = jnp.finfo(start.dtype).eps
 
     def goes_on(now: Descent) -> Array:
         return (now.k < iterations) & ~now.still
 
     def improve(now: Descent) -> Descent:
-        slope = now.ahead @ of.hessian + linear  # in this order a CPU adds up rows, many entries at a time
-        better = project(now.ahead - of.step * slope)
-        uphill = ((now.ahead - better) * (better - now.p)).sum() > 0
-        t = jnp.where(uphill, 1, now.t)
+        better = project(now.ahead - pace / now.curvature * (now.pull_ahead + linear))
+        pull = better @ of.hessian  # in this order a CPU adds up rows, many entries at a time
+        step, forth = better - now.ahead, better - now.p
+        moved = (jnp.maximum(jnp.abs(forth), jnp.abs(step)) / pace).max()
+        bent, long, onwards = sums(step * (pull - now.pull_ahead), step * step / pace, step * forth)
+        too_far = (bent > now.curvature * long) & (now.curvature < of.most)
+        still = (moved <= STILL * rounding * (better / pace).max()) & ~too_far
+        curvature = jnp.where(too_far, jnp.minimum(MORE * bent / long, of.most), now.curvature)
+        p, pull = jnp.where(too_far, now.p, better), jnp.where(too_far, now.pull, pull)
+        t = jnp.where(too_far | (onwards < 0), 1, now.t)
         t_next = (1 + jnp.sqrt(1 + 4 * t * t)) / 2
-        moved = jnp.maximum(jnp.abs(better - now.p), jnp.abs(better - now.ahead)).max()
-        still = moved <= STILL * jnp.finfo(better.dtype).eps * better.max()
-        return Descent(now.k + 1, still, better, better + (t - 1) / t_next * (better - now.p), t_next)
+        on = (t - 1) / t_next
+        ahead, pull_ahead = p + on * (p - now.p), pull + on * (pull - now.pull)
+        return Descent(now.k + 1, still, curvature, t_next, p, ahead, pull, pull_ahead)
 
-    start = project(start)
-    begun = Descent(jnp.zeros((), jnp.int32), jnp.zeros((), bool), start, start, jnp.ones((), start.dtype))
+    p, one = project(start), jnp.ones((), start.dtype)
+    pull = p @ of.hessian
+    begun = Descent(jnp.zeros((), jnp.int32), jnp.zeros((), bool), of.least, one, p, p, pull, pull)
     return jax.lax.while_loop(goes_on, improve, begun).p
 
 
-def _largest_eigenvalue(hessian: Array) -> Array:
-    """An upper bound of a PSD matrix's largest eigenvalue, at most m^(1/8) times it."""
-    largest = jnp.abs(hessian).max()
-    scale = jnp.where(largest > 0, largest, 1)
-    square = (hessian / scale) @ (hessian / scale)
-    fourth = square @ square
-    return scale * jnp.sqrt(jnp.sqrt(jnp.sqrt(jnp.square(fourth).sum())))
+def _largest_eigenvalue(hessian: Array) -> tuple[Array, Array]:
+    r"""What a PSD matrix's is at least, :math:`\sum \lambda^2 / \sum \lambda`, and at most, :math:`\sqrt{\sum
+    \lambda^2}`."""
+    trace = jnp.trace(hessian)
+    squares = jnp.square(hessian / jnp.where(trace > 0, trace, 1)).sum()
+    return trace * squares, trace * jnp.sqrt(squares)

@@ -125,7 +125,7 @@ def project_simplex(y: Array, where: Array, radius: Array | float = 1.0, pace: A
 
     def improve(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         k, _, theta = carry
-        total, above = _both_sums(pace * jnp.maximum(y - theta, 0), jnp.where(y > theta, pace, 0))
+        total, above = sums(pace * jnp.maximum(y - theta, 0), jnp.where(y > theta, pace, 0))
         excess = total - radius
         onwards = theta + excess / jnp.where(above > 0, above, 1)
         going = (jnp.abs(excess) > 4 * rounding.eps * radius) & (onwards != theta)  # NaN: not
@@ -137,20 +137,19 @@ def project_simplex(y: Array, where: Array, radius: Array | float = 1.0, pace: A
 
 
 @jax.custom_jvp
-def _both_sums(one: Array, other: Array) -> tuple[Array, Array]:
+def sums(*values: Array) -> tuple[Array, ...]:
     """Of a few numbers in one pass: then XLA makes one kernel of the projection's loop on a CPU, where starting a
     dozen in each of its turns took a quarter of a solver's step. Of many in XLA's own order, which rounds less."""
-    if one.shape[0] > FEW:
-        return one.sum(), other.sum()
-    zero = jnp.zeros((), one.dtype)
-    sums = jax.lax.reduce((one, other), (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), (0,))
-    return sums[0], sums[1]
+    if values[0].shape[0] > FEW:
+        return tuple(value.sum() for value in values)
+    zeros = tuple(jnp.zeros((), value.dtype) for value in values)
+    return tuple(jax.lax.reduce(values, zeros, lambda a, b: tuple(x + y for x, y in zip(a, b)), (0,)))
 
 
-@_both_sums.defjvp
-def _both_tangents(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple:
-    """A sum's is the sum of the tangents; JAX has none of its own for two sums in one."""
-    return _both_sums(*primals), _both_sums(*tangents)
+@sums.defjvp
+def _tangents(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple:
+    """A sum's is the sum of the tangents; JAX has none of its own for several sums in one."""
+    return sums(*primals), sums(*tangents)
 
 
 def project_box_simplex(y: Array, low: Array, high: Array, where: Array, radius: Array | float = 1.0) -> Array:
@@ -173,7 +172,7 @@ def project_box_simplex(y: Array, low: Array, high: Array, where: Array, radius:
     def improve(carry: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
         k, _, theta, below, above = carry
         p = jnp.clip(over - theta, 0, room)
-        total, inside = _both_sums(p, ((p > 0) & (p < room)).astype(p.dtype))
+        total, inside = sums(p, ((p > 0) & (p < room)).astype(p.dtype))
         excess = total - rest
         below, above = jnp.where(excess > 0, theta, below), jnp.where(excess > 0, above, theta)
         newton = theta + excess / jnp.maximum(inside, 1)

@@ -386,6 +386,35 @@ def test_the_shortest_mixture_is_found_soon_whatever_the_vectors_lengths(monkeyp
     assert steps < 100
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_the_solver_has_arrived_at_the_longest_vectors_weights_too(dtype):
+    """They are a millionth of the shortest ones': by the largest weight's rounding it ended up to 100,000 off."""
+    vectors = 0.1 + np.random.default_rng(0).normal(size=(40, 30, 200))
+    vectors *= LENGTHS["from short to long"][:, None]
+    gram = np.einsum("nid,njd->nij", vectors, vectors)
+    shortest = jax.jit(jax.vmap(lambda g: min_norm(g, jnp.ones(30, bool), iterations=2000)))
+    p = np.asarray(shortest(jnp.asarray(gram, dtype)), np.float64)
+    slope = np.einsum("nij,nj->ni", gram, p)
+    square = (p * slope).sum(1)
+    assert ((square - slope.min(1)) / square).max() < 8000 * jnp.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("first", [1e-6, 1e-2, 1])
+def test_steps_go_by_the_curvature_that_they_meet(first):
+    """Whatever the solver begins with: one eigenvalue of 10 beside many of 1 shows in no trace."""
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.normal(size=(30, 30)))[0]
+    hessian, linear = turn * np.append(10, np.ones(29)) @ turn.T, 0.1 * rng.normal(size=30)
+    everybody, start = jnp.ones(30, bool), jnp.full(30, 1 / 30)
+    of = simplex_qp.quadratic(jnp.asarray(hessian), everybody, even=True)
+    assert of.least < 0.5 * np.linalg.eigvalsh(of.hessian)[-1] < 0.5 * of.most
+    of = of._replace(least=first * of.least)
+    p = np.asarray(simplex_qp.descend_on_simplex(of, jnp.asarray(linear), start, everybody))
+    slope = hessian @ p + linear
+    assert p @ slope - slope.min() < 1e-12
+    assert p.max() < 0.9  # not a vertex, where every solver ends
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_shortest_mixture_of_vectors_much_alike_is_found_soon(monkeypatch, seed):
     """Rounding of what is common to all, left in the linear term, kept two of these going to the end."""
