@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from jax.flatten_util import ravel_pytree
 
 from fedjax_fair.aggregators.policy import (
     SKETCH,
@@ -24,11 +25,14 @@ from fedjax_fair.types import Aggregator, Key, Params, Report
 
 
 class PGFFLState(NamedTuple):
-    """The agent, and the action whose reward has not come yet."""
+    """The agent, and the action whose reward has not come yet.
+
+    Moments and trace are one array each, not one a layer: a round, which waits for them, takes less time so.
+    """
 
     policy: Params
     optimizer: optax.OptState
-    trace: Params  # grad log pi(a|s) of the last action, plus discounted earlier ones; shaped as the policy
+    trace: Array  # f32[P], grad log pi(a|s) of the last action, plus discounted earlier ones
     baseline: Array  # f32[], moving average of the rewards
     round: Array  # i32[], rounds in which at least two clients were heard
     rewards: Array  # i32[], rounds that taught something
@@ -111,9 +115,9 @@ def pg_ffl(
         sizes = as_floats(sizes)
         phi = network.init(key, jnp.zeros((1, SKETCH + 3), sizes.dtype))
         zero = jnp.zeros((), sizes.dtype)
-        blank = jax.tree.map(jnp.zeros_like, phi)
+        blank = jnp.zeros_like(ravel_pytree(phi)[0])
         return PGFFLState(
-            phi, adam.init(phi), blank, zero, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32), sizes.sum()
+            phi, adam.init(blank), blank, zero, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32), sizes.sum()
         )
 
     def learn(state: PGFFLState, report: Report, acts: Array) -> PGFFLState:
@@ -123,10 +127,9 @@ def pg_ffl(
         first = state.rewards == 0  # the average starts at the first reward, not at 0
         usual = 0 if baseline is None else jnp.where(first, reward, state.baseline)
         advantage = jnp.where(judged, reward - usual, 0)
-        ascent = jax.tree.map(lambda g: -advantage.astype(g.dtype) * g, state.trace)
         with jax.numpy_dtype_promotion("standard"):  # optax raises a float to an integer count
-            step, optimizer = adam.update(ascent, state.optimizer, state.policy)
-            learned = (optax.apply_updates(state.policy, step), optimizer)
+            step, optimizer = adam.update(-advantage.astype(state.trace.dtype) * state.trace, state.optimizer)
+            learned = (optax.apply_updates(state.policy, ravel_pytree(state.policy)[1](step)), optimizer)
         phi, optimizer = jax.tree.map(
             lambda new, old: jnp.where(judged, new, old), learned, (state.policy, state.optimizer)
         )
@@ -150,7 +153,7 @@ def pg_ffl(
         mean, gradients_of = jax.vjp(lambda phi: mean_action(phi, s), state.policy)
         action = mean + std * noise
         (score,) = gradients_of(jnp.where(report.active, noise / std, 0))  # sum (a - mu) / std^2 grad mu
-        trace = jax.tree.map(lambda e, g: jnp.where(acts, discount * e + g, e), state.trace, score)
+        trace = jnp.where(acts, discount * state.trace + ravel_pytree(score)[0], state.trace)
         state = state._replace(trace=trace, round=state.round + acts.astype(jnp.int32))
         return softmax(action, report.active), state
 
