@@ -10,8 +10,8 @@ from jax import Array
 from fedjax_fair.numerics.solvers import normalize, project_box_simplex, project_simplex, sums
 
 SHORTEST = 1e-6  # part of the largest squared distance: vectors that are nearer count as if they were so far
-MORE = 1.1  # times the curvature that a step met: half the tries of 1, and steps hardly shorter
-STILL = 16  # roundings of the largest p / s; rounding alone moves a solver's iterate by two or three
+MORE = 1.1  # times the curvature that a step met: half as many steps fail as with 1, and they are hardly shorter
+STILL = 16  # roundings of the largest p and of the largest p / s; rounding alone moves an iterate by two or three
 
 
 class Quadratic(NamedTuple):
@@ -20,8 +20,8 @@ class Quadratic(NamedTuple):
     hessian: Array  # f[M, M], without what is common to its rows and columns
     common: Array  # f[M], which belongs to the linear term
     pace: Array | None  # f[M], in proportion to the steps, at most 1; None: 1 of all
-    least: Array  # f[], what the largest curvature is at least
-    most: Array  # f[], and at most
+    least: Array  # f[], the curvature that steps go by at first
+    most: Array  # f[], and at most: it is enough for every step
 
 
 def qp_simplex(
@@ -70,8 +70,8 @@ def quadratic(hessian: Array, where: Array, even: bool = False) -> Quadratic:
               Q_{ij} = \langle g_i, g_j \rangle
 
     Of updates that are much alike H is a little of Q, and allows steps that are as much longer. An entry's step is
-    its pace :math:`s_i` over the curvature :math:`\kappa`, at most the largest eigenvalue of :math:`\sqrt{s_i s_j}
-    H_{ij}`, since by that :math:`x^\top H x \le \kappa \sum_i x_i^2 / s_i`. Steps have the sum 0, and over such x
+    its pace :math:`s_i` over a curvature :math:`\kappa`. The largest eigenvalue of :math:`\sqrt{s_i s_j} H_{ij}` is
+    always enough: by that :math:`x^\top H x \le \kappa \sum_i x_i^2 / s_i`. Steps have the sum 0, and over such x
     no other w than one in proportion to s has a smaller bound. With ``even``, for vectors of one length, s is 1;
     else it is that of :func:`_paces`, with which short vectors beside long ones arrive as soon.
     """
@@ -83,11 +83,11 @@ def quadratic(hessian: Array, where: Array, even: bool = False) -> Quadratic:
     left = hessian - common[:, None] - common[None, :] + middle @ common
     left = jnp.where(where[:, None] & where[None, :], left, 0)
     root = jnp.sqrt(pace)
-    bounds = _largest_eigenvalue(left * root[:, None] * root[None, :])
+    bounds = _curvatures(left * root[:, None] * root[None, :])
     rounded = (jnp.diagonal(left) <= _rounding(own, middle)).all()  # where no more is left, it must not decide
     pace = jnp.where(rounded, 1, pace)
     whole = jnp.where(own.sum() > 0, own.sum(), 1)
-    least, most = (jnp.maximum(jnp.where(rounded, whole, b), jnp.finfo(own.dtype).tiny) for b in bounds)
+    least, most = (jnp.where(rounded, whole, bound) for bound in bounds)
     return Quadratic(left, common - middle @ common, None if even else pace, least, most)
 
 
@@ -117,7 +117,7 @@ def _fista(of: Quadratic, linear: Array, start: Array, project: Callable[[Array]
     A step d by the curvature :math:`\kappa` is made if :math:`d^\top H d \le \kappa \sum_i d_i^2 / s_i`, which is
     all that the method's bound asks for. Else it is tried again from p, by a little more than what it met. The
     momentum starts afresh then, and whenever it points uphill (adaptive restart). Ends early at a fixed point:
-    where a step moves neither the iterate nor the point ahead, from which it was made, beyond rounding.
+    where a step moves no entry of the iterate or of the point ahead, from which it was made, beyond rounding.
     """
     linear = linear + of.common
     pace = jnp.ones((), start.dtype) if of.pace is None else of.pace
@@ -130,10 +130,11 @@ def _fista(of: Quadratic, linear: Array, start: Array, project: Callable[[Array]
         better = project(now.ahead - pace / now.curvature * (now.pull_ahead + linear))
         pull = better @ of.hessian  # in this order a CPU adds up rows, many entries at a time
         step, forth = better - now.ahead, better - now.p
-        moved = (jnp.maximum(jnp.abs(forth), jnp.abs(step)) / pace).max()
-        bent, long, onwards = sums(step * (pull - now.pull_ahead), step * step / pace, step * forth)
+        bent, long, onwards = sums(step * (pull - now.pull_ahead), step * step / pace, step * forth / pace)
+        # Each time kappa grows by a tenth at least: steps that fail by rounding, near the end, are few.
         too_far = (bent > now.curvature * long) & (now.curvature < of.most)
-        still = (moved <= STILL * rounding * (better / pace).max()) & ~too_far
+        little = STILL * rounding * jnp.minimum(better.max(), pace * (better / pace).max())
+        still = (jnp.maximum(jnp.abs(forth), jnp.abs(step)) <= little).all() & ~too_far
         curvature = jnp.where(too_far, jnp.minimum(MORE * bent / long, of.most), now.curvature)
         p, pull = jnp.where(too_far, now.p, better), jnp.where(too_far, now.pull, pull)
         t = jnp.where(too_far | (onwards < 0), 1, now.t)
@@ -148,9 +149,10 @@ def _fista(of: Quadratic, linear: Array, start: Array, project: Callable[[Array]
     return jax.lax.while_loop(goes_on, improve, begun).p
 
 
-def _largest_eigenvalue(hessian: Array) -> tuple[Array, Array]:
-    r"""What a PSD matrix's is at least, :math:`\sum \lambda^2 / \sum \lambda`, and at most, :math:`\sqrt{\sum
-    \lambda^2}`."""
-    trace = jnp.trace(hessian)
-    squares = jnp.square(hessian / jnp.where(trace > 0, trace, 1)).sum()
-    return trace * squares, trace * jnp.sqrt(squares)
+def _curvatures(hessian: Array) -> tuple[Array, Array]:
+    r"""Between which a PSD matrix's largest eigenvalue lies: :math:`\sum \lambda^2 / \sum \lambda` and the root of
+    :math:`\sum \lambda^2`, which no eigenvalue of what rounding makes of such a matrix exceeds either."""
+    largest = jnp.maximum(jnp.abs(hessian).max(), jnp.finfo(hessian.dtype).tiny)
+    root = jnp.maximum(jnp.sqrt(jnp.square(hessian / largest).sum()), 1)  # below 1 only where all are 0
+    trace = jnp.maximum(jnp.trace(hessian / largest), root)  # below the root only by rounding
+    return largest * root * (root / trace), largest * root

@@ -138,8 +138,11 @@ def project_simplex(y: Array, where: Array, radius: Array | float = 1.0, pace: A
 
 @jax.custom_jvp
 def sums(*values: Array) -> tuple[Array, ...]:
-    """Of a few numbers in one pass: then XLA makes one kernel of the projection's loop on a CPU, where starting a
-    dozen in each of its turns took a quarter of a solver's step. Of many in XLA's own order, which rounds less."""
+    """The sum of each of several arrays of one length.
+
+    Few numbers are summed in one pass: then XLA makes one kernel of the projection's loop on a CPU, where starting
+    a dozen in each of its turns took a quarter of a solver's step. Many are summed as XLA does, which rounds less.
+    """
     if values[0].shape[0] > FEW:
         return tuple(value.sum() for value in values)
     zeros = tuple(jnp.zeros((), value.dtype) for value in values)

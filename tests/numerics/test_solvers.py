@@ -347,6 +347,18 @@ def test_qp_simplex_ends_early_only_where_it_has_arrived(clients, rounds, dtype,
     assert_allclose(mine, truth, atol=tolerance * truth.max())
 
 
+def counted(monkeypatch):
+    """A list that is longer by one after every step that a solver tries, and by one for its start."""
+    steps = []
+
+    def project(*args, **named):
+        jax.debug.callback(lambda: steps.append(1))
+        return project_simplex(*args, **named)
+
+    monkeypatch.setattr(simplex_qp, "project_simplex", project)
+    return steps
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_rounding_does_not_keep_the_solver_going(monkeypatch, seed):
     """AAggFF-S's programs of the first rounds, in float32: ten steps would do, and 300 are allowed."""
@@ -355,13 +367,7 @@ def test_rounding_does_not_keep_the_solver_going(monkeypatch, seed):
     g = -r / (1 + r.mean(1, keepdims=True))
     hessian = 4 * np.eye(clients) + clients / 4 * g.T @ g
     linear = ((1 - clients / 4 * g.mean(1, keepdims=True)) * g).sum(0)
-    steps = []
-
-    def counted(*args, **named):
-        jax.debug.callback(lambda: steps.append(1))
-        return project_simplex(*args, **named)
-
-    monkeypatch.setattr(simplex_qp, "project_simplex", counted)
+    steps = counted(monkeypatch)
     single = (jnp.asarray(v, jnp.float32) for v in (hessian, linear, np.full(clients, 1 / clients)))
     simplex_qp.qp_simplex(*single, jnp.ones(clients, bool)).block_until_ready()
     jax.effects_barrier()
@@ -399,17 +405,57 @@ def test_the_solver_has_arrived_at_the_longest_vectors_weights_too(dtype):
     assert ((square - slope.min(1)) / square).max() < 8000 * jnp.finfo(dtype).eps
 
 
-@pytest.mark.parametrize("first", [1e-6, 1e-2, 1])
-def test_steps_go_by_the_curvature_that_they_meet(first):
-    """Whatever the solver begins with: one eigenvalue of 10 beside many of 1 shows in no trace."""
+@pytest.mark.parametrize("length", [100, 1000])
+def test_the_solver_has_arrived_where_a_long_vector_opposes_all_others(length):
+    """It weighs much for its length: by its weight over its pace the others' would pass for still."""
+    rng, many = np.random.default_rng(0), 30
+    common = rng.normal(size=200)
+    vectors = common + rng.normal(size=(20, many, 200))
+    vectors[:, 0] = length * (0.1 * vectors[:, 0] - common)
+    gram = np.einsum("nid,njd->nij", vectors, vectors)
+    shortest = jax.jit(jax.vmap(lambda g: min_norm(g, jnp.ones(many, bool), iterations=3000)))
+    p = np.asarray(shortest(jnp.asarray(gram)))
+    slope = np.einsum("nij,nj->ni", gram, p)
+    square = (p * slope).sum(1)
+    assert ((square - slope.min(1)) / square).max() < 1e-10
+
+
+@pytest.mark.parametrize("even", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 2.0**16, 2.0**40, 1e36])
+def test_curvatures_bound_what_rounding_leaves(scale, even):
+    """In float32, of vectors much alike and one apart: what is left of Q may have negative eigenvalues."""
+    rng, many = np.random.default_rng(0), 100
+    vectors = 1 + 1e-6 * rng.normal(size=(8, many, 50))
+    vectors[:, 0] += 3e-3 * rng.normal(size=(8, 50))
+    gram = jnp.asarray(np.einsum("nid,njd->nij", vectors, vectors) * (scale / 50), jnp.float32)
+    everybody = jnp.ones(many, bool)
+    of = jax.jit(jax.vmap(lambda g: simplex_qp.quadratic(g, everybody, even)))(gram)
+    pace = np.ones((8, many)) if of.pace is None else np.asarray(of.pace, np.float64)
+    left = np.asarray(of.hessian, np.float64) * np.sqrt(pace[:, :, None] * pace[:, None, :])
+    largest = np.linalg.eigvalsh(left)[:, -1]
+    assert (of.least > 0).all()
+    assert (of.least <= of.most).all()
+    assert (of.most >= largest * (1 - 1e-5)).all()
+    p = jax.vmap(lambda g: min_norm(g, everybody, even=even))(gram)
+    assert_allclose(p.sum(1), 1, atol=1e-5)  # not NaN
+
+
+@pytest.mark.parametrize(("first", "limit"), [(1, 70), (1e-2, 100), (1e-6, 130)])
+def test_steps_go_by_the_curvature_that_they_meet(monkeypatch, first, limit):
+    """One eigenvalue of 10 beside many of 1: the solver begins with a fifth of it, or with less.
+
+    By the largest that it could be, the root of the squares' sum, it would take 79 steps from the start.
+    """
     rng = np.random.default_rng(0)
     turn = np.linalg.qr(rng.normal(size=(30, 30)))[0]
     hessian, linear = turn * np.append(10, np.ones(29)) @ turn.T, 0.1 * rng.normal(size=30)
     everybody, start = jnp.ones(30, bool), jnp.full(30, 1 / 30)
     of = simplex_qp.quadratic(jnp.asarray(hessian), everybody, even=True)
     assert of.least < 0.5 * np.linalg.eigvalsh(of.hessian)[-1] < 0.5 * of.most
-    of = of._replace(least=first * of.least)
+    of, steps = of._replace(least=first * of.least), counted(monkeypatch)
     p = np.asarray(simplex_qp.descend_on_simplex(of, jnp.asarray(linear), start, everybody))
+    jax.effects_barrier()
+    assert len(steps) < limit
     slope = hessian @ p + linear
     assert p @ slope - slope.min() < 1e-12
     assert p.max() < 0.9  # not a vertex, where every solver ends
@@ -425,13 +471,7 @@ def test_the_shortest_mixture_of_vectors_much_alike_is_found_soon(monkeypatch, s
 
 def played(monkeypatch, vectors, dtype):
     """The duality gap of the shortest mixture, a part of its square, and the solver's steps."""
-    many, steps = len(vectors), []
-
-    def counted(*args, **named):
-        jax.debug.callback(lambda: steps.append(1))
-        return project_simplex(*args, **named)
-
-    monkeypatch.setattr(simplex_qp, "project_simplex", counted)
+    many, steps = len(vectors), counted(monkeypatch)
     gram, nothing, even = vectors @ vectors.T, np.zeros(many), np.full(many, 1 / many)
     arguments = (jnp.asarray(v, dtype) for v in (gram, nothing, even))
     p = np.asarray(simplex_qp.qp_simplex(*arguments, jnp.ones(many, bool), iterations=2000), np.float64)
