@@ -150,8 +150,8 @@ def _fista(of: Quadratic, linear: Array, start: Array, project: Callable[[Array]
 
 
 def _curvatures(hessian: Array) -> tuple[Array, Array]:
-    r"""Between which a PSD matrix's largest eigenvalue lies: :math:`\sum \lambda^2 / \sum \lambda` and the root of
-    :math:`\sum \lambda^2`, which no eigenvalue of what rounding makes of such a matrix exceeds either."""
+    r"""A PSD matrix's largest eigenvalue is at least :math:`\sum \lambda^2 / \sum \lambda`, and at most
+    :math:`\sqrt{\sum \lambda^2}`. The second holds for what rounding leaves of such a matrix, too."""
     largest = jnp.maximum(jnp.abs(hessian).max(), jnp.finfo(hessian.dtype).tiny)
     root = jnp.maximum(jnp.sqrt(jnp.square(hessian / largest).sum()), 1)  # below 1 only where all are 0
     trace = jnp.maximum(jnp.trace(hessian / largest), root)  # below the root only by rounding
