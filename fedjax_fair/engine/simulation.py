@@ -95,7 +95,7 @@ def simulation(
       eval_batch: examples per forward pass wherever all clients share a model; by default 4,096 for a model of
         vectors and matrices below 2^15 entries, whose products are shorter than the loop around them, else 512 at
         most: on a CPU as many as keep the largest array of a pass below 4 MB, but at least 16. The losses that
-        rules read take 256 at most, but everybody's only on a CPU where sizes differ much.
+        rules read take 384 at most, but everybody's only on a CPU where sizes differ much.
       precision: of the models' matrix products where the hardware has a choice: "highest" is float32, "high"
         and "default" are faster and coarser (TF32 or bfloat16 on a GPU or TPU; a CPU knows only float32). The
         rule and the server always compute in the highest.
