@@ -30,7 +30,7 @@ from fedjax_fair.types import Evaluation, Key, Params, SimState
 FLAT = 384
 """Examples of a cohort's forward pass at most: half of the last pass is nobody's, on average. On a CPU also of
 everybody's, where sizes differ much. Of ten classes XLA takes another way to the softmax's sums from some 450 on:
-FedMABA's rounds take 1.1 to 1.2 of the time so; with passes of 256 examples 1.01 to 1.15."""
+FedMABA's rounds on a Zen 4 take 1.1 to 1.2 of the time so; with passes of 256 examples 1.01 to 1.16."""
 PerExample = Callable[[Array, Array], Array]
 """``(outputs [B, ...], y [B, ...]) -> f[B]``: a loss or a metric."""
 
@@ -108,7 +108,7 @@ def cohort(
     """
     if (data.ids is None and ids.shape[0] == split.size.shape[0]) or not split.rows.shape[0]:
         uneven = capacity * ids.shape[0] > 2 * split.rows.shape[0]
-        if uneven and _by_one_core(data, mesh):
+        if uneven and _in_short_passes(data, mesh):
             batch = min(batch, FLAT)
         return tuple(v[ids] for v in every_client(score, params, data, split, batch, mesh))
     first, stride = turns(mesh)
@@ -133,8 +133,9 @@ def cohort(
     return tuple(s / jnp.where(size > 0, size.astype(s.dtype), jnp.nan) for s in added(sums, mesh))
 
 
-def _by_one_core(data: FederatedData, mesh: Mesh | None) -> bool:
-    """Whether one core of a CPU is to read passes; the second one sleeps while uneven clients train one by one.
+def _in_short_passes(data: FederatedData, mesh: Mesh | None) -> bool:
+    """Whether uneven clients' losses are read in short passes: on a CPU, where such clients train one by one: a
+    second core sleeps meanwhile, and what it gains with long passes is less than what they cost.
 
     Not from a store on the host, which costs by the pass.
     """
