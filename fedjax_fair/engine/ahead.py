@@ -13,10 +13,10 @@ from jax import Array
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.host_store import Handed, HostStore
 from fedjax_fair.engine.components import Components
+from fedjax_fair.engine.evaluation import scored
 from fedjax_fair.engine.near import packed
 from fedjax_fair.engine.round import keys_of_round
 from fedjax_fair.engine.selection import Cohort, select
-from fedjax_fair.engine.signals import scored
 from fedjax_fair.numerics.xla_options import compiled, of_rounds
 from fedjax_fair.reads import report_form, used_inputs
 from fedjax_fair.types import Evaluation, Info, Params, SimState, Simulation

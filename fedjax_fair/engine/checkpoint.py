@@ -17,7 +17,7 @@ import numpy as np
 
 from fedjax_fair.data.host_store import HostStore
 from fedjax_fair.engine.digests import bytes_of, digest, digest_of, plain
-from fedjax_fair.engine.signals import scored
+from fedjax_fair.engine.evaluation import scored
 from fedjax_fair.types import SimState, Simulation
 
 PROGRAM, DATA, START = "the simulation", "the data", "the key or state to start from"

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fedjax_fair.engine.evaluation import scored
 from fedjax_fair.engine.run import play
-from fedjax_fair.engine.signals import scored
 from fedjax_fair.engine.simulation import simulation
 from fedjax_fair.engine.tasks import Task, in_threads
 from fedjax_fair.numerics.shapley import Game

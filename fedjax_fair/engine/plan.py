@@ -15,6 +15,7 @@ from fedjax_fair.engine.alone import check_objective
 from fedjax_fair.engine.blocks import are_uneven, choose_block, choose_eval_batch, choose_interleaved
 from fedjax_fair.engine.components import Components
 from fedjax_fair.engine.devices import as_mesh, part
+from fedjax_fair.engine.evaluation import evaluator
 from fedjax_fair.engine.fit import check_fit
 from fedjax_fair.engine.forward import widest
 from fedjax_fair.engine.freezing import Freeze, Freezing, freezing
@@ -26,7 +27,7 @@ from fedjax_fair.engine.personal import FineTune, judged_alone, names_of, owners
 from fedjax_fair.engine.precision import computing
 from fedjax_fair.engine.restarts import check_descends, check_local
 from fedjax_fair.engine.server import server_of, signals_read
-from fedjax_fair.engine.signals import PerExample, evaluator, scoring
+from fedjax_fair.engine.signals import PerExample, scoring
 from fedjax_fair.engine.start import first_model, shapes_of
 from fedjax_fair.engine.training import cohort_training, local_work
 from fedjax_fair.engine.watch import say

@@ -11,11 +11,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedjax_fair.engine.devices import on_shares, part
 from fedjax_fair.engine.digests import digest_of
+from fedjax_fair.engine.evaluation import scored
 from fedjax_fair.engine.grid import Point, label
 from fedjax_fair.engine.keys import picked
 from fedjax_fair.engine.run import play
 from fedjax_fair.engine.side_by_side import width_of
-from fedjax_fair.engine.signals import scored
 from fedjax_fair.models import Model
 from fedjax_fair.models.stock import is_stock
 from fedjax_fair.numerics.model_size import is_tiny

@@ -12,12 +12,12 @@ from fedjax_fair.checks import check_count, check_truth
 from fedjax_fair.engine import ahead, watch
 from fedjax_fair.engine import checkpoint as checkpoints
 from fedjax_fair.engine.devices import as_mesh, replicate
+from fedjax_fair.engine.evaluation import scored
 from fedjax_fair.engine.history import History, after, join, told
 from fedjax_fair.engine.keeping import check_keeping, keeper_of_run
 from fedjax_fair.engine.keys import as_key
 from fedjax_fair.engine.processes import in_any, processes_of, watched, writes
 from fedjax_fair.engine.progress import asked_to_stop, bar
-from fedjax_fair.engine.signals import scored
 from fedjax_fair.engine.start import own_state
 from fedjax_fair.numerics.xla_options import compiled, of_rounds
 from fedjax_fair.types import Evaluation, Info, Key, SimState, Simulation

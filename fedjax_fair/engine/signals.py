@@ -1,4 +1,4 @@
-"""One model on many clients' data: evaluation, and the losses of the received model.
+"""One model on many clients' data: the received model's losses, and what evaluations read.
 
 All clients share the weights here, so no client needs a pass of its own: examples of all clients go through the
 model in flat batches, and sums by owner do the rest. Nothing is padded but the last batches. Of
@@ -6,8 +6,7 @@ a ``mesh`` every device does its share; for use inside :func:`fedjax_fair.engine
 """
 
 import functools
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -18,14 +17,13 @@ from jax.sharding import Mesh
 from fedjax_fair.data import FederatedData, Split
 from fedjax_fair.data.host_store import Handed, HostStore
 from fedjax_fair.engine.devices import JOINED, added, gather, share, shared_out, turns
-from fedjax_fair.engine.failures import unless_dead
 from fedjax_fair.engine.whole_clients import by_client, kept_of
 from fedjax_fair.models import Model
 from fedjax_fair.models.client_metrics import Whole
 from fedjax_fair.models.rewriting import fast
 from fedjax_fair.numerics.client_sums import client_sums
 from fedjax_fair.numerics.table_rows import rows_of
-from fedjax_fair.types import Evaluation, Key, Params, SimState
+from fedjax_fair.types import Key, Params
 
 FLAT = 384
 """Examples of a cohort's forward pass at most: half of the last pass is nobody's, on average. On a CPU also of
@@ -47,18 +45,22 @@ def every_client(
     mesh: Mesh | None = None,
     wholes: Sequence[Whole] = (),
     capacity: int = 0,
+    who: Array | None = None,
 ) -> tuple[Array, ...]:
     """Mean of each score over each client's ``split``: several f[N]. NaN where the split is empty.
 
-    Where there are metrics of ``wholes``, the first scores are what they keep of every example, and the first of
-    the results are theirs of each client, of whom none has more than ``capacity`` examples.
+    ``who``, bool[N], says whom to judge, and the others' are NaN, too; None for all. Where there are metrics of
+    ``wholes``, the first scores are what they keep of every example, and the first of the results are theirs of
+    each client, of whom none has more than ``capacity`` examples.
     """
     n, kept = split.size.shape[0], len(kept_of(wholes))
     if split.rows.shape[0] == 0:
         nothing = jax.eval_shape(lambda: score(params, *data.take(jnp.zeros((1,), jnp.int32))))[kept:]
         of_wholes = [jnp.full((n,), jnp.nan)] * len(wholes)
         return *of_wholes, *(jnp.full((n,), jnp.nan, v.dtype) for v in nothing)
-    values = every_example(score, params, data, split, batch, mesh)
+    if who is not None:
+        split = split._replace(size=jnp.where(jnp.pad(who, (0, n - who.shape[0])), split.size, 0))
+    values = every_example(score, params, data, split, batch, mesh, skips=who is not None)
     found = by_client(wholes, values[:kept], data, split, capacity) if wholes else ()
     means = (
         client_sums(v, split.owner, split.start, split.size)
@@ -69,9 +71,18 @@ def every_client(
 
 
 def every_example(
-    score: Score, params: Params, data: FederatedData, split: Split, batch: int, mesh: Mesh | None = None
+    score: Score,
+    params: Params,
+    data: FederatedData,
+    split: Split,
+    batch: int,
+    mesh: Mesh | None = None,
+    skips: bool = False,
 ) -> tuple[Array, ...]:
-    """Each score of every example of a split that is not empty, in its order: several [R, ...]."""
+    """Each score of every example of a split that is not empty, in its order: several [R, ...].
+
+    ``skips``: passes in which no client of a size above 0 has an example are left out; zeros stand for them.
+    """
     total = split.rows.shape[0]
     count = 1 if mesh is None else mesh.size
     steps = -(-total // min(batch, total) // count) * count  # as many for every device
@@ -82,11 +93,21 @@ def every_example(
         x, y = examples(data, rows)
         return score(params, x, y if labels is None else labels)
 
+    def nothing(own: tuple[Array, Array | None]) -> tuple[Array, ...]:
+        return tuple(jnp.zeros(v.shape, v.dtype) for v in jax.eval_shape(flat, own))
+
+    def wanted(own: tuple[Array, Array | None]) -> tuple[Array, ...]:
+        return jax.lax.cond(own[0][0] >= 0, flat, nothing, own)
+
     def played(passes: Array) -> tuple[Array, ...]:
         labels = rows_of(data.y, passes) if data.y.ndim == 1 else None  # before the loop: once for all rounds
-        return jax.lax.map(flat, (passes, labels))
+        return jax.lax.map(wanted if skips else flat, (passes, labels))
 
     passes = jnp.pad(split.rows, (0, steps * batch - total), mode="edge").reshape(steps, batch)
+    if skips:
+        somebodys = split.size.at[split.owner].get(mode="fill", fill_value=0) > 0
+        somebodys = jnp.pad(somebodys, (0, steps * batch - total)).reshape(steps, batch)
+        passes = jnp.where(somebodys.any(1)[:, None], passes, -1)
     values = shared_out(played, passes, mesh)
     return tuple(v.reshape(-1, *v.shape[2:])[:total] for v in values)
 
@@ -199,40 +220,3 @@ def scoring(net: Model, *measures: PerExample | Whole) -> Score:
         return tuple(value.astype(jnp.result_type(float)) for value in found)  # bfloat16 sums stick at 256
 
     return score
-
-
-def evaluator(
-    scores: Any,
-    names: Sequence[str],
-    eval_batch: int,
-    mesh: Mesh | None,
-    alone: Callable[[str, Params, FederatedData, Any], Evaluation],
-    wholes: Sequence[Whole],
-    named: Callable[[Sequence[Array]], Evaluation],
-    capacity: Mapping[str, int],
-) -> Callable[..., dict[str, Evaluation]]:
-    """``(params, data, memory) -> every client's metrics and loss on each of the splits``, ``named``.
-
-    ``alone`` judges where every client has a model of its own, as in "test@personal"; without a memory, as of a
-    model that was trained elsewhere, that is the one given. ``capacity`` of a split is its largest client's size,
-    for metrics of ``wholes``.
-    """
-
-    def evaluation(params: Params, data: FederatedData, memory: Any = None) -> dict[str, Evaluation]:
-        def judge(name: str) -> Evaluation:
-            split, _, kind = name.partition("@")
-            if kind == "tuned" or (kind and memory is not None):
-                return alone(name, params, data, memory)
-            most = capacity.get(split, 0)
-            found = every_client(scores, params, data, getattr(data, split), eval_batch, mesh, wholes, most)
-            return unless_dead(named(found), params)
-
-        # JAX sorts the keys of a plain dict, and the history leads with the first split.
-        return OrderedDict((name, judge(name)) for name in names)
-
-    return evaluation
-
-
-def scored(evaluate: Callable, deploy: Callable, state: SimState, data: Any) -> dict[str, Evaluation]:
-    """Every client's results after so many rounds: the model's, and those of what clients remember."""
-    return evaluate(deploy(state), data, *(() if state.memory is None else (state.memory,)))

@@ -11,10 +11,10 @@ import numpy as np
 from fedjax_fair.checks import check_choice
 from fedjax_fair.data import FederatedData
 from fedjax_fair.data.alike import equal
+from fedjax_fair.engine.evaluation import scored
 from fedjax_fair.engine.grid import extremes, values_of
 from fedjax_fair.engine.joining import is_made
 from fedjax_fair.engine.sharing import rule_of, score_alike
-from fedjax_fair.engine.signals import scored
 from fedjax_fair.types import Aggregator, Method, Simulation
 
 

@@ -40,7 +40,8 @@ class Reference(NamedTuple):
         data: FederatedData,
         compiled: Callable[[], None] = lambda: None,
     ) -> Scores:
-        """Every client's results, [L, N] NumPy arrays, with the model that this one trains: after each stretch.
+        """Results with the model that this client trains, [L, N] NumPy arrays: after each stretch. One of the
+        federation's judges it alone, and the others' are NaN; one who has everybody's examples is judged by all.
 
         ``stretches`` are L numbers of rounds. A schedule runs through the federation's ``of`` rounds meanwhile.
         ``compiled`` is called as soon as the program is there, and plays.
@@ -68,6 +69,7 @@ def reference(sim: Simulation, data: FederatedData) -> Reference:
 
     def trained(key: Key, client: Array, stretches: Array, of: Array, data: FederatedData) -> Scores:
         begun, total = sim.init(key, sim.data), stretches.sum()
+        who = (jnp.arange(judges) == client) | (client >= judges)
         start, rest = frozen.split(begun.params)
         train, objective = local_work(frozen.holding(net, rest), Method(fedavg()), trainer, loss)
         work = cohort_training(train, objective, sizes, 1, None).stacked
@@ -80,8 +82,8 @@ def reference(sim: Simulation, data: FederatedData) -> Reference:
         def stretch(carry: tuple[Array, Params], rounds: Array) -> tuple[tuple[Array, Params], Scores]:
             played, params = carry
             params = jax.lax.fori_loop(played, played + rounds, one, params)
-            found = jax.tree.map(lambda values: values[:judges], sim.evaluate(frozen.whole(params, rest), data))
-            return (played + rounds, params), found
+            found = sim.evaluate(frozen.whole(params, rest), data, None, who)
+            return (played + rounds, params), jax.tree.map(lambda values: values[:judges], found)
 
         return jax.lax.scan(stretch, (jnp.zeros((), stretches.dtype), start), stretches)[1]
 

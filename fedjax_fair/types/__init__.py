@@ -178,7 +178,8 @@ class Simulation(NamedTuple):
     step: Callable[[SimState, Any], tuple[SimState, Info]]
     """``(state, data) -> (state, info)``: one round."""
     evaluate: Callable[..., dict[str, Evaluation]]
-    """``(params, data) -> {split: evaluation}``; ``(params, data, state.memory)`` where clients keep a memory."""
+    """``(params, data) -> {split: evaluation}``; ``(params, data, state.memory)`` where clients keep a memory.
+    ``(params, data, memory, who)`` judges the clients of ``who``, bool[N], alone: others have NaN."""
     deploy: Callable[[SimState], Params]
     """``state -> params``: the model to evaluate; the last iterate unless the user asked for another."""
     data: Any

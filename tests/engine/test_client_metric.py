@@ -75,6 +75,13 @@ def test_batches_of_evaluation_do_not_matter(data, plain):
     assert_allclose(whole, small, rtol=1e-6)
 
 
+def test_clients_judged_alone_have_what_they_have_among_all(data, plain):
+    params, who = plain.init(jax.random.key(0)).params, np.array([True, False, True, True, False, False])
+    everybody, some = plain.evaluate(params, data), plain.evaluate(params, data, None, who)
+    for all_of, got in zip(jax.tree.leaves(everybody), jax.tree.leaves(some)):
+        np.testing.assert_array_equal(got, np.where(who, all_of, np.nan))
+
+
 def test_each_clients_own_model_and_the_tuned_one(data):
     sim = build(data, ff.ditto(), evaluate=("test", "test@personal", ff.fine_tune(LOCAL)), eval_batch=5)
     state, history = ff.run(sim, 0, rounds=2, eval_every=2)

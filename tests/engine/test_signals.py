@@ -92,6 +92,38 @@ def test_a_small_cohort_does_not_read_the_others_examples(data, params):
     assert len(seen) < 20  # theirs, and a neighbour's here and there as padding
 
 
+@pytest.mark.parametrize("who", [[0], [4, 7], [9], range(10)], ids=str)
+@pytest.mark.parametrize("batch", [5, 512])
+def test_clients_judged_alone_have_what_they_have_among_all(data, params, who, batch):
+    """To the last bit; the others have NaN."""
+    mask = np.isin(np.arange(10), who)
+    for split in (data.train, longer(data.train, 12)):
+        everybody = np.array(signals.every_client(score, params, data, split, batch))
+        got = np.array(signals.every_client(score, params, data, split, batch, who=jnp.asarray(mask)))
+        np.testing.assert_array_equal(got, np.where(mask, everybody, np.nan))
+
+
+def longer(split, by):
+    """With rows of nobody at its end."""
+    rows, owner = np.asarray(split.rows), np.asarray(split.owner)
+    nobody = np.full(by, len(split.size))
+    return split._replace(rows=jnp.asarray(np.append(rows, rows[:by])), owner=jnp.asarray(np.append(owner, nobody)))
+
+
+def test_judging_some_does_not_read_the_others_examples(data, params):
+    seen = set()
+
+    def spy(params, x, y):
+        jax.debug.callback(lambda x: seen.update(map(bytes, np.asarray(x))), x)
+        return score(params, x, y)
+
+    signals.every_client(spy, params, data, data.train, 4, who=jnp.arange(10) == 4)
+    jax.effects_barrier()
+    own = {row.tobytes() for row in examples(data, 4)[0]}
+    assert own <= seen
+    assert len(seen) < len(own) + 2 * 4  # theirs, and neighbours' in the first pass and in the last
+
+
 @pytest.mark.parametrize(
     ("sizes", "backend", "most"), [(SKEWED, "cpu", 4), ((17,) * 10, "cpu", 64), (SKEWED, "gpu", 64)]
 )

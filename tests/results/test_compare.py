@@ -15,13 +15,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fedjax_fair as ff
 from fedjax_fair import registry
+from fedjax_fair.data.alike import with_union
 from fedjax_fair.engine import program_run
 from fedjax_fair.engine.joining import group, runs_of
 from fedjax_fair.metrics.significance import holm, paired
 from fedjax_fair.results.compare import _choose
 from fedjax_fair.results.comparison import measured
 from fedjax_fair.results.latex import latex
-from fedjax_fair.results.references import Reference
+from fedjax_fair.results.references import Reference, reference
 from fedjax_fair.robustness.loss_clipping import clip_losses
 
 
@@ -468,6 +469,17 @@ def test_a_limit_on_steps_holds_for_clients_alone_and_not_for_all_their_examples
     found, expected = referenced(ff.fedavg(), limit=lambda *_: jnp.int32(1)), referenced(ff.fedavg())
     assert_allclose(found["pooled"], expected["pooled"], rtol=1e-5)
     assert not np.allclose(found["local"], expected["local"], rtol=1e-2)
+
+
+def test_who_trains_alone_is_judged_alone_and_who_has_all_examples_by_everybody():
+    data = federation(0)
+    sim = build(ff.fedavg(), data)
+    union = with_union(data)
+    whole, key, lengths = reference(sim, union), jax.random.key(0), np.array([2, 1], np.int32)
+    everybodys = whole.train(key, data.n_clients, lengths, 3, union)["test"].loss
+    own = whole.train(key, 3, lengths, 3, union)["test"].loss
+    assert np.isfinite(everybodys).all()
+    assert np.isfinite(own).tolist() == [[k == 3 for k in range(data.n_clients)]] * 2
 
 
 def test_one_federation_for_all_is_said():
