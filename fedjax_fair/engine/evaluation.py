@@ -26,14 +26,19 @@ def evaluator(
 ) -> Callable[..., dict[str, Evaluation]]:
     """``(params, data, memory, who) -> every client's metrics and loss on each of the splits``, ``named``.
 
-    ``who`` as in :func:`every_client`; of ``alone`` all are judged. ``alone`` judges where every client has a model
-    of its own, as in "test@personal"; without a memory, as of a model that was trained elsewhere, that is the one
-    given. ``capacity`` of a split is its largest client's size, for metrics of ``wholes``.
+    ``who``, bool[N], says who judges a model that all share; others have NaN, and None is everybody. ``alone``
+    judges where every client has a model of its own, as in "test@personal", and there all do; without a memory, as
+    of a model that was trained elsewhere, that is the one given. ``capacity`` of a split is its largest client's
+    size, for metrics of ``wholes``.
     """
 
     def evaluation(
         params: Params, data: FederatedData, memory: Any = None, who: Array | None = None
     ) -> dict[str, Evaluation]:
+        n = data.n_clients
+        if who is not None and (who.dtype != bool or who.shape != (n,)):
+            raise ValueError(f"who must be bool[{n}], one for each client, got {who.dtype}{list(who.shape)}")
+
         def judge(name: str) -> Evaluation:
             split, _, kind = name.partition("@")
             if kind == "tuned" or (kind and memory is not None):

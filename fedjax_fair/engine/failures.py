@@ -59,7 +59,7 @@ def drop_coefficients(report: Report, coef: Array) -> tuple[Report, Array]:
 
 
 def unless_dead(found: Evaluation, params: Params) -> Evaluation:
-    """The evaluation; NaN for all of a model that is not finite, or whose loss is NaN for everybody.
+    """The evaluation; NaN for all of a model that is not finite, or whose loss is NaN for everybody who judges it.
 
     Its accuracies are often all 0, which every measure of fairness takes for perfectly even.
     """

@@ -109,14 +109,14 @@ def step_of(
 def of_whole(
     frozen: Freezing, net: Model, function_of: Callable[[Model], Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """``(params, *more) -> function_of(model)(what is trained, *more)``: an evaluation of a model."""
+    """``(params, ...) -> function_of(model)(what is trained, ...)``: an evaluation of a model."""
     plain = function_of(frozen.holding(net))  # whose arguments are checked here
     if not any(frozen.flags):
         return plain
 
-    def function(params: Params, *more: Any) -> Any:
+    def function(params: Params, *more: Any, **named: Any) -> Any:
         trained, rest = frozen.split(params)
-        return function_of(frozen.holding(net, rest))(trained, *more)
+        return function_of(frozen.holding(net, rest))(trained, *more, **named)
 
     return function
 

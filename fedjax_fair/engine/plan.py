@@ -209,7 +209,7 @@ def components(plan: Plan, net: Model) -> Components:
 
 
 def evaluation(plan: Plan, net: Model) -> Callable[..., Any]:
-    """``(params, data, memory) -> every client's result`` by each of the plan's names, with this model."""
+    """``(params, data, memory, who) -> every client's result`` by each of the plan's names, with this model."""
 
     def work(tune: Train) -> tuple[Train, Any]:
         return local_work(net, Method(plan.method.aggregator), tune, plan.loss)

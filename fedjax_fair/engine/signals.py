@@ -49,9 +49,9 @@ def every_client(
 ) -> tuple[Array, ...]:
     """Mean of each score over each client's ``split``: several f[N]. NaN where the split is empty.
 
-    ``who``, bool[N], says whom to judge, and the others' are NaN, too; None for all. Where there are metrics of
-    ``wholes``, the first scores are what they keep of every example, and the first of the results are theirs of
-    each client, of whom none has more than ``capacity`` examples.
+    ``who``, bool[N] or longer, says whom to judge, and the others' are NaN, too; None for all. Where there are
+    metrics of ``wholes``, the first scores are what they keep of every example, and the first of the results are
+    theirs of each client, of whom none has more than ``capacity`` examples.
     """
     n, kept = split.size.shape[0], len(kept_of(wholes))
     if split.rows.shape[0] == 0:
@@ -59,7 +59,7 @@ def every_client(
         of_wholes = [jnp.full((n,), jnp.nan)] * len(wholes)
         return *of_wholes, *(jnp.full((n,), jnp.nan, v.dtype) for v in nothing)
     if who is not None:
-        split = split._replace(size=jnp.where(jnp.pad(who, (0, n - who.shape[0])), split.size, 0))
+        split = split._replace(size=jnp.where(who[:n], split.size, 0))
     values = every_example(score, params, data, split, batch, mesh, skips=who is not None)
     found = by_client(wholes, values[:kept], data, split, capacity) if wholes else ()
     means = (
@@ -97,7 +97,7 @@ def every_example(
         return tuple(jnp.zeros(v.shape, v.dtype) for v in jax.eval_shape(flat, own))
 
     def wanted(own: tuple[Array, Array | None]) -> tuple[Array, ...]:
-        return jax.lax.cond(own[0][0] >= 0, flat, nothing, own)
+        return jax.lax.cond(own[0][0] >= 0, flat, nothing, own)  # rows of -1 mark a pass that is left out
 
     def played(passes: Array) -> tuple[Array, ...]:
         labels = rows_of(data.y, passes) if data.y.ndim == 1 else None  # before the loop: once for all rounds
@@ -105,7 +105,7 @@ def every_example(
 
     passes = jnp.pad(split.rows, (0, steps * batch - total), mode="edge").reshape(steps, batch)
     if skips:
-        somebodys = split.size.at[split.owner].get(mode="fill", fill_value=0) > 0
+        somebodys = split.size[split.owner] > 0  # rows of nobody go with the last client's
         somebodys = jnp.pad(somebodys, (0, steps * batch - total)).reshape(steps, batch)
         passes = jnp.where(somebodys.any(1)[:, None], passes, -1)
     values = shared_out(played, passes, mesh)

@@ -18,14 +18,11 @@ def by_client(
     client without."""
     y, last = data.take(split.rows)[1], split.rows.shape[0] - 1
     places = jnp.arange(capacity)
-    nothing = tuple(jnp.full((), jnp.nan) for _ in wholes)
-
-    def own(start: Array, size: Array) -> tuple[Array, ...]:
-        rows = jnp.minimum(start + places, last)
-        return of_client(wholes, [array[rows] for array in kept], y[rows], size)
 
     def one(client: tuple[Array, Array]) -> tuple[Array, ...]:
-        return jax.lax.cond(client[1] > 0, own, lambda *_: nothing, *client)
+        start, size = client
+        rows = jnp.minimum(start + places, last)
+        return of_client(wholes, [array[rows] for array in kept], y[rows], size)
 
     return jax.lax.map(one, (split.start, split.size))
 

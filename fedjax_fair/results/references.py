@@ -1,5 +1,6 @@
 """What a comparison is measured against: every client that trains alone, and one that has everybody's examples."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -40,8 +41,10 @@ class Reference(NamedTuple):
         data: FederatedData,
         compiled: Callable[[], None] = lambda: None,
     ) -> Scores:
-        """Results with the model that this client trains, [L, N] NumPy arrays: after each stretch. One of the
-        federation's judges it alone, and the others' are NaN; one who has everybody's examples is judged by all.
+        """Results with the model that this client trains, [L, N] NumPy arrays: after each stretch.
+
+        A client of the federation is its model's only judge, and the others' results are NaN. Where its loss is
+        NaN, so are its metrics, as of personal models. A model of everybody's examples is judged by everybody.
 
         ``stretches`` are L numbers of rounds. A schedule runs through the federation's ``of`` rounds meanwhile.
         ``compiled`` is called as soon as the program is there, and plays.
@@ -67,9 +70,13 @@ def reference(sim: Simulation, data: FederatedData) -> Reference:
     if len(sizes) > judges and isinstance(trainer, LocalSGD):
         trainer = trainer._replace(limit=None)
 
+    def judging(who: Array) -> tuple[Any, ...]:
+        return (None, who) if _takes(sim.evaluate, 4) else ()  # a user's own evaluation may judge by all
+
     def trained(key: Key, client: Array, stretches: Array, of: Array, data: FederatedData) -> Scores:
         begun, total = sim.init(key, sim.data), stretches.sum()
-        who = (jnp.arange(judges) == client) | (client >= judges)
+        places = jnp.arange(data.n_clients)
+        who = (places < judges) & ((places == client) | (client >= judges))
         start, rest = frozen.split(begun.params)
         train, objective = local_work(frozen.holding(net, rest), Method(fedavg()), trainer, loss)
         work = cohort_training(train, objective, sizes, 1, None).stacked
@@ -82,7 +89,7 @@ def reference(sim: Simulation, data: FederatedData) -> Reference:
         def stretch(carry: tuple[Array, Params], rounds: Array) -> tuple[tuple[Array, Params], Scores]:
             played, params = carry
             params = jax.lax.fori_loop(played, played + rounds, one, params)
-            found = sim.evaluate(frozen.whole(params, rest), data, None, who)
+            found = sim.evaluate(frozen.whole(params, rest), data, *judging(who))
             return (played + rounds, params), jax.tree.map(lambda values: values[:judges], found)
 
         return jax.lax.scan(stretch, (jnp.zeros((), stretches.dtype), start), stretches)[1]
@@ -173,6 +180,15 @@ def better_off(run: History, alone: History, split: str, last: int) -> float:
 def _cohort(sim: Simulation) -> int:
     selector = _arguments(sim)["selector"]
     return sim.data.n_clients if selector is None else int(selector.cohort)
+
+
+def _takes(function: Callable, count: int) -> bool:
+    """Whether it can be called with so many arguments."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
 
 
 def _arguments(sim: Simulation) -> dict[str, Any]:

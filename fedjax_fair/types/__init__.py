@@ -179,7 +179,7 @@ class Simulation(NamedTuple):
     """``(state, data) -> (state, info)``: one round."""
     evaluate: Callable[..., dict[str, Evaluation]]
     """``(params, data) -> {split: evaluation}``; ``(params, data, state.memory)`` where clients keep a memory.
-    ``(params, data, memory, who)`` judges the clients of ``who``, bool[N], alone: others have NaN."""
+    With ``(params, data, memory, who)``, a mask ``who`` bool[N], the others of a model that all share have NaN."""
     deploy: Callable[[SimState], Params]
     """``state -> params``: the model to evaluate; the last iterate unless the user asked for another."""
     data: Any

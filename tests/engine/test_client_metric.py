@@ -75,11 +75,17 @@ def test_batches_of_evaluation_do_not_matter(data, plain):
     assert_allclose(whole, small, rtol=1e-6)
 
 
-def test_clients_judged_alone_have_what_they_have_among_all(data, plain):
-    params, who = plain.init(jax.random.key(0)).params, np.array([True, False, True, True, False, False])
-    everybody, some = plain.evaluate(params, data), plain.evaluate(params, data, None, who)
+@pytest.mark.parametrize(
+    "settings", [{}, {"freeze": "kernel", "evaluate": ("train", "test"), "eval_batch": 5}], ids=str
+)
+def test_clients_judged_alone_have_what_they_have_among_all(data, settings):
+    sim, who = build(data, **settings), np.array([True, False, True, True, False, False])
+    params = sim.init(jax.random.key(0)).params
+    everybody, some = sim.evaluate(params, data), sim.evaluate(params, data, None, who)
     for all_of, got in zip(jax.tree.leaves(everybody), jax.tree.leaves(some)):
         np.testing.assert_array_equal(got, np.where(who, all_of, np.nan))
+    with pytest.raises(ValueError, match=r"^who must be bool\[6\], one for each client, got int64\[1\]$"):
+        sim.evaluate(params, data, None, np.array([3]))
 
 
 def test_each_clients_own_model_and_the_tuned_one(data):

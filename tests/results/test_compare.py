@@ -482,6 +482,21 @@ def test_who_trains_alone_is_judged_alone_and_who_has_all_examples_by_everybody(
     assert np.isfinite(own).tolist() == [[k == 3 for k in range(data.n_clients)]] * 2
 
 
+def test_an_evaluation_of_ones_own_judges_who_trains_alone_by_all():
+    def halved(rule, data):
+        sim = build(rule, data)
+
+        def evaluate(params, data):
+            return jax.tree.map(lambda value: value / 2, sim.evaluate(params, data))
+
+        return sim._replace(evaluate=evaluate)
+
+    settings = SHORT | {"replicates": 1}
+    whole, half = (ff.compare({"fedavg": ff.fedavg()}, by, **settings).references for by in (build, halved))
+    for row in ("local", "pooled"):
+        assert_allclose(half[row][0].loss, whole[row][0].loss / 2, rtol=1e-6)
+
+
 def test_one_federation_for_all_is_said():
     got = ff.compare(
         {"fedavg": ff.fedavg()}, build, **{**SHORT, "federation": federation(0)}, replicates=2, references=False
