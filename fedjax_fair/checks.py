@@ -120,16 +120,23 @@ def nearest(value: Any, choices: Iterable[str]) -> str:
     return f"; did you mean {folded[near[0]]!r}?" if near else ""
 
 
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function can be called with so many arguments by position."""
+    try:
+        accepted = inspect.signature(function)
+    except ValueError:  # some that are not written in Python do not tell
+        return True
+    try:
+        accepted.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
 def check_takes(name: str, function: Callable[..., Any], *arguments: str) -> None:
     """Raise ValueError unless a function can be called with so many arguments by position."""
-    try:
-        takes = inspect.signature(function)
-    except ValueError:  # some that are not written in Python do not tell
-        return
-    try:
-        takes.bind(*arguments)
-    except TypeError as error:
-        raise ValueError(f"{name} must take ({', '.join(arguments)}), got {takes}") from error
+    if not takes(function, len(arguments)):
+        raise ValueError(f"{name} must take ({', '.join(arguments)}), got {inspect.signature(function)}")
 
 
 def lookup(name: str, key: str, table: Mapping[str, T]) -> T:

@@ -1,6 +1,5 @@
 """What a comparison is measured against: every client that trains alone, and one that has everybody's examples."""
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 from jax import Array
 
 from fedjax_fair.aggregators.fedavg import fedavg
+from fedjax_fair.checks import takes
 from fedjax_fair.data import FederatedData
 from fedjax_fair.engine.freezing import freezing
 from fedjax_fair.engine.history import History, judged, told
@@ -71,7 +71,7 @@ def reference(sim: Simulation, data: FederatedData) -> Reference:
         trainer = trainer._replace(limit=None)
 
     def judging(who: Array) -> tuple[Any, ...]:
-        return (None, who) if _takes(sim.evaluate, 4) else ()  # a user's own evaluation may judge by all
+        return (None, who) if takes(sim.evaluate, 4) else ()  # a user's own evaluation may judge by all
 
     def trained(key: Key, client: Array, stretches: Array, of: Array, data: FederatedData) -> Scores:
         begun, total = sim.init(key, sim.data), stretches.sum()
@@ -180,15 +180,6 @@ def better_off(run: History, alone: History, split: str, last: int) -> float:
 def _cohort(sim: Simulation) -> int:
     selector = _arguments(sim)["selector"]
     return sim.data.n_clients if selector is None else int(selector.cohort)
-
-
-def _takes(function: Callable, count: int) -> bool:
-    """Whether it can be called with so many arguments."""
-    try:
-        inspect.signature(function).bind(*[None] * count)
-    except TypeError:
-        return False
-    return True
 
 
 def _arguments(sim: Simulation) -> dict[str, Any]:

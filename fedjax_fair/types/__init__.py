@@ -203,7 +203,6 @@ class Simulation(NamedTuple):
     outputs: dict[str, Callable[..., Any]] | None = None
     """``(params, data, memory) -> outputs`` of a split's examples, for :func:`fedjax_fair.predict`: per split, and
     ``"test@personal"`` where clients have models of their own."""
-
     coming: Any = None
     """The next cohorts of a selector that learns nothing from the rounds, where the examples are not on the device
     and are so read ahead; None for what is read as it is asked for."""
