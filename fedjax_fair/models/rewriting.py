@@ -2,10 +2,12 @@
 
 Convolutions become products of matrices (:mod:`fedjax_fair.models.any_convolution`), poolings maxima of a reshaped
 image (:mod:`fedjax_fair.models.any_pooling`), together where one follows the other
-(:mod:`fedjax_fair.models.conv_then_pool`), and sums over the groups of a normalisation are taken in two steps. The
-program is rewritten before it is differentiated, so that gradients are of the new operations, too.
+(:mod:`fedjax_fair.models.conv_then_pool`). Sums over the groups of a normalisation are taken in two steps, and the
+sums and products that it ends with become one operation (:mod:`fedjax_fair.models.channel_chain`). The program is
+rewritten before it is differentiated, so that gradients are of the new operations, too.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,8 +18,10 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from fedjax_fair.local.transposed import programs
 from fedjax_fair.models.any_convolution import convolve_any, why_not
 from fedjax_fair.models.any_pooling import pool_any, pools
+from fedjax_fair.models.channel_chain import channel_chains
 from fedjax_fair.models.conv_then_pool import chains
 from fedjax_fair.models.flax_modules import Model
+from fedjax_fair.models.pixel_sums import sum_pixels
 from fedjax_fair.models.stock import is_stock
 from fedjax_fair.numerics.bound import INLINED, bind, replayed
 from fedjax_fair.types import Params
@@ -77,7 +81,8 @@ def _has_convolution(program: Jaxpr) -> bool:
 
 
 def _changes(program: Jaxpr) -> bool:
-    return any(_new(step) is not None or _changes_inside(step) for step in program.eqns)
+    inside = any(_new(step) is not None or _changes_inside(step) for step in program.eqns)
+    return inside or bool(channel_chains(program)[0])
 
 
 def _changes_inside(step: Any) -> bool:
@@ -111,10 +116,10 @@ def _is_over_groups(step: Any) -> bool:
 
 def _in_two(x: Array, axes: Sequence[int]) -> Array:
     """First over all axes but the last, whose few entries a processor would add one by one."""
-    first = min(axes)
-    # A reshape between the two, without which XLA makes them one.
-    rows = x.reshape(*x.shape[:first], -1, x.shape[-2] * x.shape[-1]).sum(first)
-    return rows.reshape(*x.shape[:first], *x.shape[-2:]).sum(-1)
+    first, groups = min(axes), x.shape[-2:]
+    pixels = x.reshape(*x.shape[:-2], math.prod(groups))
+    sums = sum_pixels(pixels, tuple(range(first - pixels.ndim, -1)))
+    return sums.reshape(*x.shape[:first], *groups).sum(-1)
 
 
 def _run(program: Jaxpr, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
@@ -123,7 +128,8 @@ def _run(program: Jaxpr, consts: Sequence[Any], inputs: Sequence[Any]) -> list[A
     def read(atom: Any) -> Any:
         return atom.val if isinstance(atom, Literal) else known[atom]
 
-    together, skipped = chains(program)
+    (pooled, skipped), (chained, others) = chains(program), channel_chains(program)
+    together, skipped = pooled | chained, skipped | others
     for at, step in enumerate(program.eqns):
         if at in together:
             known[step.outvars[0]] = together[at](read)

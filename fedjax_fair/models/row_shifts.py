@@ -5,13 +5,13 @@ before into each of them: the gradient that reaches a convolution was computed t
 normalisation around it. Padded once and then read at every shift, it is computed once.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad
+
+from fedjax_fair.models.linear_operation import linear
 
 
 def add_rows(z: Array, rows: int) -> Array:
@@ -44,19 +44,6 @@ def _spreaded(y: Array, *, rows: int) -> Array:
     return jnp.concatenate([wide[..., first : first + height, :, :] for first in reversed(range(rows))], axis=-1)
 
 
-def _linear(name: str, function: Callable[..., Array], form: Callable[[Any, int], tuple[int, ...]]) -> Primitive:
-    operation = Primitive(name)
-    operation.def_impl(function)
-    operation.def_abstract_eval(lambda aval, *, rows: aval.update(shape=form(aval.shape, rows)))
-    mlir.register_lowering(operation, mlir.lower_fun(function, multiple_results=False))
-
-    def batched(values: Any, axes: Any, *, rows: int) -> tuple[Array, int]:
-        return operation.bind(jnp.moveaxis(values[0], axes[0], 0), rows=rows), 0
-
-    batching.primitive_batchers[operation] = batched
-    return operation
-
-
 def _fewer(shape: Any, rows: int) -> tuple[int, ...]:
     *others, height, width, features = shape
     return (*others, height - rows + 1, width, features // rows)
@@ -67,7 +54,7 @@ def _more(shape: Any, rows: int) -> tuple[int, ...]:
     return (*others, height + rows - 1, width, features * rows)
 
 
-_add = _linear("add_rows", _added, _fewer)
-_spread = _linear("spread_rows", _spreaded, _more)
+_add = linear("add_rows", _added, _fewer)
+_spread = linear("spread_rows", _spreaded, _more)
 ad.deflinear2(_add, lambda towards, _, *, rows: [spread_rows(towards, rows)])
 ad.deflinear2(_spread, lambda towards, _, *, rows: [add_rows(towards, rows)])
