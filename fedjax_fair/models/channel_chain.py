@@ -1,22 +1,23 @@
 """Sums and products with an entry for every channel, one after another, as normalisations end: one operation.
 
-y = (x - mean) * scale + shift is, in every channel of every example, y = a x + b. As JAX derives it, the mean, the
-scale and the shift have each a sum over all pixels, of an array of its own. But all follow from two,
+y = (x - mean) * scale + shift is, in every channel of every example, a line in u = x - mean. As JAX derives it, the
+mean, the scale and the shift have each a sum over all pixels, of an array of its own. But all follow from two,
 
-    sum y'      and      sum x y',
+    sum y'      and      sum u y',
 
-where y' is the gradient that reaches y: those towards b and a, which are functions of the few entries. The
-gradients of the entries are so to rounding; y and the gradient of x are as they were.
+where y' is the gradient that reaches y. Values keep their bits; gradients are the same to rounding.
 """
 
+import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Jaxpr, Literal
 
 from fedjax_fair.models.pixel_sums import repeat_pixels
@@ -26,7 +27,7 @@ Read = Callable[[Any], Array]
 SHIFTS: dict[str, Callable[..., Array]] = {"add": jnp.add, "sub": jnp.subtract}
 SCALES: dict[str, Callable[..., Array]] = {"mul": jnp.multiply, "div": jnp.divide}
 LARGE, FEWER = 2**12, 4
-"""Entries of x from which it pays, and how many times fewer a and b must have."""
+"""Entries of x from which it pays, and how many times fewer all others together must have."""
 
 
 def channel_chains(program: Jaxpr) -> tuple[dict[int, Callable[[Read], Array]], set[int]]:
@@ -36,8 +37,9 @@ def channel_chains(program: Jaxpr) -> tuple[dict[int, Callable[[Read], Array]], 
     ending: dict[Any, list[int]] = {}
     for at, step in enumerate(program.eqns):
         if (whole := _whole(step)) is not None:
-            before = ending.pop(whole, []) if uses[whole] == 1 else []
-            ending[step.outvars[0]] = [*before, at]
+            before = ending.get(whole, []) if uses[whole] == 1 else []
+            goes_on = bool(before) and _is_line([*(program.eqns[i] for i in before), step])
+            ending[step.outvars[0]] = [*ending.pop(whole), at] if goes_on else [at]
     chains = [places for places in ending.values() if _pays([program.eqns[at] for at in places])]
     found = {places[-1]: _together([program.eqns[at] for at in places]) for places in chains}
     return found, {at for places in chains for at in places[:-1]}
@@ -49,10 +51,16 @@ def _whole(step: Any) -> Any:
     if name not in SHIFTS | SCALES or not jnp.issubdtype((made := step.outvars[0].aval).dtype, jnp.floating):
         return None
     left, right = (v.aval.shape == made.shape for v in step.invars)
-    if left == right or (name == "div" and right):
+    if left == right or (right and name in ("sub", "div")):
         return None
     whole = step.invars[0 if left else 1]
     return None if isinstance(whole, Literal) else whole
+
+
+def _is_line(steps: Sequence[Any]) -> bool:
+    """Whether they are sums, then products, then sums: u is what the first sums make."""
+    kinds = "".join("+" if step.primitive.name in SHIFTS else "*" for step in steps)
+    return "*" not in kinds.strip("+").strip("*") and "+" not in kinds.strip("+")
 
 
 def _pays(steps: Sequence[Any]) -> bool:
@@ -66,45 +74,46 @@ def _pays(steps: Sequence[Any]) -> bool:
 
 
 def _together(steps: Sequence[Any]) -> Callable[[Read], Array]:
-    chain = _chain(steps)
+    chain = _chain([step.primitive.name for step in steps])
+    entries = [v for step in steps for v in step.invars if v.aval.shape != step.outvars[0].aval.shape]
 
     def make(read: Read) -> Array:
-        x = read(_whole(steps[0]))
-        others = [read(v) for step in steps for v in step.invars if v.aval.shape != x.shape]
-        return chain(x, *[jnp.asarray(v, x.dtype).reshape(v.shape or (1,) * x.ndim) for v in others])
+        x = jnp.asarray(read(_whole(steps[0])))
+        others = [jnp.asarray(read(v)).astype(x.dtype) for v in entries]
+        return chain(x, *[v.reshape(v.shape or (1,) * x.ndim) for v in others])
 
     return make
 
 
-def _chain(steps: Sequence[Any]) -> Callable[..., Array]:
-    """``(x, *entries) -> y``, with an entry, or an array of them, for each operation."""
-    names = [step.primitive.name for step in steps]
-    ahead = [step.invars[0] is _whole(step) for step in steps]
-    functions = [(SHIFTS | SCALES)[name] for name in names]
+def _chain(names: Sequence[str]) -> Callable[..., Array]:
+    """``(x, *entries) -> y``, with an array of entries for each operation."""
+    scales = [at for at, name in enumerate(names) if name in SCALES]
+    before, after = range(scales[0]), range(scales[-1] + 1, len(names))
+    signs = [-1 if name == "sub" else 1 for name in names]
+
+    def play(x: Array, entries: Sequence[Array], places: Iterable[int]) -> Array:
+        return functools.reduce(lambda x, at: (SHIFTS | SCALES)[names[at]](x, entries[at]), places, x)
 
     @jax.custom_jvp
     def chain(x: Array, *entries: Array) -> Array:
-        for function, first, each in zip(functions, ahead, entries):
-            x = function(x, each) if first else function(each, x)
-        return x
+        return play(x, entries, range(len(names)))
 
-    def line(*entries: Array) -> tuple[Array, Array]:
-        """a and b of y = a x + b."""
-        a, b = jnp.ones_like(entries[0]), jnp.zeros_like(entries[0])
-        for name, function, first, each in zip(names, functions, ahead, entries):
-            if name in SCALES:
-                a, b = function(a, each), function(b, each)
-            elif first:
-                b = function(b, each)
-            else:
-                a, b = function(0, a), function(each, b)
-        return a, b
-
-    @chain.defjvp
-    def along(primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[Array, Array]:
+    @functools.partial(chain.defjvp, symbolic_zeros=True)
+    def along(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Array]:
+        """y' = a x' + [a (shifts before)' + (shifts after)'] + u a', without what does not change."""
         (x, *entries), (towards, *others) = primals, tangents
-        (a, _), (to_a, to_b) = jax.jvp(line, tuple(entries), tuple(others))
-        return chain(*primals), a * towards + x * _repeated(to_a, x) + _repeated(to_b, x)
+        changes = [at for at, tangent in enumerate(others) if not isinstance(tangent, SymbolicZero)]
+        slope = lambda entries: play(jnp.ones_like(entries[scales[0]]), entries, scales)  # noqa: E731
+        a = slope(entries)
+        shifts = [a * (signs[at] * others[at]) for at in before if at in changes]
+        shifts += [signs[at] * others[at] for at in after if at in changes]
+        terms = [] if isinstance(towards, SymbolicZero) else [a * towards]
+        if shifts:
+            terms.append(_repeated(functools.reduce(jnp.add, shifts), x))
+        if set(changes) & set(scales):
+            given = [jnp.zeros_like(e) if at not in changes else others[at] for at, e in enumerate(entries)]
+            terms.append(play(x, entries, before) * _repeated(jax.jvp(slope, (entries,), (given,))[1], x))
+        return chain(*primals), functools.reduce(jnp.add, terms)
 
     return chain
 

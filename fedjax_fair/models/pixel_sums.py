@@ -20,10 +20,10 @@ ROW = 64
 
 
 def sum_pixels(x: Array, axes: tuple[int, ...]) -> Array:
-    """``x.sum(axes, keepdims=True)``.
+    """``x.sum(axes, keepdims=True)``, of half precision in float32.
 
     Args:
-      x: [..., pixels, channels].
+      x: [..., pixels, channels], of real numbers.
       axes: negative, rising.
     """
     return _sum.bind(x, axes=axes, sizes=tuple(x.shape[axis] for axis in axes))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
@@ -104,6 +105,8 @@ def _new(step: Any) -> Callable[..., Array] | None:
 def _is_over_groups(step: Any) -> bool:
     """Whether a sum is over the last axis and some that end before the one before it: group normalisation's."""
     x, axes = step.invars[0].aval, sorted(step.params["axes"])
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return False  # whole numbers are summed as they are
     others, apart = axes[:-1], x.ndim - 2
     return (
         len(others) > 0
