@@ -5,7 +5,9 @@ mean, the scale and the shift have each a sum over all pixels, of an array of it
 
     sum y'      and      sum u y',
 
-where y' is the gradient that reaches y. Values keep their bits; gradients are the same to rounding.
+where y' is the gradient that reaches y. Values keep their bits; gradients are the same to rounding. A model that
+squares x as it is, for a variance that is a mean of squares, has lost as much to a large mean as the sum of x y'
+loses; that is then taken in place of the other, and nothing is written for it.
 """
 
 import functools
@@ -41,7 +43,8 @@ def channel_chains(program: Jaxpr) -> tuple[dict[int, Callable[[Read], Array]], 
             goes_on = bool(before) and _is_line([*(program.eqns[i] for i in before), step])
             ending[step.outvars[0]] = [*ending.pop(whole), at] if goes_on else [at]
     chains = [places for places in ending.values() if _pays([program.eqns[at] for at in places])]
-    found = {places[-1]: _together([program.eqns[at] for at in places]) for places in chains}
+    squared = _squared(program)
+    found = {places[-1]: _together([program.eqns[at] for at in places], squared) for places in chains}
     return found, {at for places in chains for at in places[:-1]}
 
 
@@ -73,8 +76,15 @@ def _pays(steps: Sequence[Any]) -> bool:
     return FEWER * math.prod(jnp.broadcast_shapes(*few)) <= whole.size
 
 
-def _together(steps: Sequence[Any]) -> Callable[[Read], Array]:
-    chain = _chain([step.primitive.name for step in steps])
+def _squared(program: Jaxpr) -> set[Any]:
+    """The variables whose squares the program takes, also after they got another shape."""
+    shaped = {step.outvars[0]: step.invars[0] for step in program.eqns if step.primitive.name == "reshape"}
+    squares = [step.invars[0] for step in program.eqns if step.primitive.name == "square"]
+    return {shaped.get(v, v) for v in squares if not isinstance(v, Literal)}
+
+
+def _together(steps: Sequence[Any], squared: set[Any]) -> Callable[[Read], Array]:
+    chain = _chain([step.primitive.name for step in steps], centred=_whole(steps[0]) not in squared)
     entries = [v for step in steps for v in step.invars if v.aval.shape != step.outvars[0].aval.shape]
 
     def make(read: Read) -> Array:
@@ -85,8 +95,8 @@ def _together(steps: Sequence[Any]) -> Callable[[Read], Array]:
     return make
 
 
-def _chain(names: Sequence[str]) -> Callable[..., Array]:
-    """``(x, *entries) -> y``, with an array of entries for each operation."""
+def _chain(names: Sequence[str], centred: bool) -> Callable[..., Array]:
+    """``(x, *entries) -> y``, with an array of entries for each operation; its gradients from u, or from x."""
     scales = [at for at, name in enumerate(names) if name in SCALES]
     before, after = range(scales[0]), range(scales[-1] + 1, len(names))
     signs = [-1 if name == "sub" else 1 for name in names]
@@ -100,7 +110,7 @@ def _chain(names: Sequence[str]) -> Callable[..., Array]:
 
     @functools.partial(chain.defjvp, symbolic_zeros=True)
     def along(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Array]:
-        """y' = a x' + [a (shifts before)' + (shifts after)'] + u a', without what does not change."""
+        """y' = a x' + [a (shifts before)' + (shifts after)'] + (x + shifts before) a', but for what stays."""
         (x, *entries), (towards, *others) = primals, tangents
         changes = [at for at, tangent in enumerate(others) if not isinstance(tangent, SymbolicZero)]
         slope = lambda entries: play(jnp.ones_like(entries[scales[0]]), entries, scales)  # noqa: E731
@@ -108,11 +118,13 @@ def _chain(names: Sequence[str]) -> Callable[..., Array]:
         shifts = [a * (signs[at] * others[at]) for at in before if at in changes]
         shifts += [signs[at] * others[at] for at in after if at in changes]
         terms = [] if isinstance(towards, SymbolicZero) else [a * towards]
+        if set(changes) & set(scales):
+            given = [others[at] if at in changes else jnp.zeros_like(e) for at, e in enumerate(entries)]
+            by_slope = jax.jvp(slope, (entries,), (given,))[1]
+            terms.append((play(x, entries, before) if centred else x) * _repeated(by_slope, x))
+            shifts += [] if centred else [play(jnp.zeros_like(entries[0]), entries, before) * by_slope]
         if shifts:
             terms.append(_repeated(functools.reduce(jnp.add, shifts), x))
-        if set(changes) & set(scales):
-            given = [jnp.zeros_like(e) if at not in changes else others[at] for at, e in enumerate(entries)]
-            terms.append(play(x, entries, before) * _repeated(jax.jvp(slope, (entries,), (given,))[1], x))
         return chain(*primals), functools.reduce(jnp.add, terms)
 
     return chain

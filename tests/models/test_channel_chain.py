@@ -127,19 +127,28 @@ def test_what_gains_nothing_stays_as_it_is(chain, entries):
     assert over_pixels(rewritten(chain), *args) == 0
 
 
+def errors(function, exact, args):
+    """Of the value, the gradients and a derivative forward, by norm."""
+    exact = gradients(exact, *[arg.astype(jnp.float64) for arg in args])
+    found = zip(jax.tree.leaves(gradients(function, *args)), jax.tree.leaves(exact), strict=True)
+    return np.array([np.linalg.norm(np.asarray(got, np.float64) - e) / np.linalg.norm(e) for got, e in found])
+
+
 @pytest.mark.parametrize("kind", [jnp.float32, jnp.bfloat16, jnp.float16])
 @pytest.mark.parametrize("mean", [0, 30, 1000])
 def test_a_large_mean_and_half_precision_cost_no_more_than_as_the_model_is_written(mean, kind):
     chain = lambda x, mean, scale, shift: (x - mean) * scale + shift  # noqa: E731
     x, few = draw(*IMAGES) + mean, jnp.full((2, 1, 1, 8), mean)
     args = [arg.astype(kind) for arg in (x, few, 1 + draw(1, 1, 1, 8, seed=1), draw(1, 1, 1, 8, seed=2))]
-    exact = gradients(chain, *[arg.astype(jnp.float64) for arg in args])
+    limit = 2 * errors(chain, chain, args) + jnp.finfo(kind).eps
+    assert np.all(errors(rewritten(chain), chain, args) <= limit)
 
-    def errors(function):
-        found = zip(jax.tree.leaves(gradients(function, *args)), jax.tree.leaves(exact), strict=True)
-        return np.array([np.linalg.norm(np.asarray(got, np.float64) - e) / np.linalg.norm(e) for got, e in found])
 
-    assert np.all(errors(rewritten(chain)) <= 2 * errors(chain) + jnp.finfo(kind).eps)
+@pytest.mark.parametrize("mean", [0, 3, 100])
+def test_nor_does_a_large_mean_where_the_variance_is_a_mean_of_squares(mean):
+    args = [arg.astype(jnp.float32) for arg in (draw(*IMAGES) + mean, 1 + draw(8, seed=1), draw(8, seed=2))]
+    limit = 2 * errors(by_linen, by_linen, args) + jnp.finfo(jnp.float32).eps
+    assert np.all(errors(rewritten(by_linen), by_linen, args) <= limit)
 
 
 def test_what_does_not_change_takes_no_sum_and_meets_no_infinity():
