@@ -63,7 +63,7 @@ def _whole(step: Any) -> Any:
 def _is_line(steps: Sequence[Any]) -> bool:
     """Whether they are sums, then products, then sums: u is what the first sums make."""
     kinds = "".join("+" if step.primitive.name in SHIFTS else "*" for step in steps)
-    return "*" not in kinds.strip("+").strip("*") and "+" not in kinds.strip("+")
+    return "+" not in kinds.strip("+")
 
 
 def _pays(steps: Sequence[Any]) -> bool:
