@@ -12,7 +12,6 @@ loses; that is then taken in place of the other, and nothing is written for it.
 
 import functools
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -23,9 +22,8 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Jaxpr, Literal
 
 from fedjax_fair.models.pixel_sums import repeat_pixels
+from fedjax_fair.numerics.bound import Read, uses
 
-Read = Callable[[Any], Array]
-"""From a variable of a program to its value."""
 SHIFTS: dict[str, Callable[..., Array]] = {"add": jnp.add, "sub": jnp.subtract}
 SCALES: dict[str, Callable[..., Array]] = {"mul": jnp.multiply, "div": jnp.divide}
 LARGE, FEWER = 2**12, 4
@@ -34,12 +32,11 @@ LARGE, FEWER = 2**12, 4
 
 def channel_chains(program: Jaxpr) -> tuple[dict[int, Callable[[Read], Array]], set[int]]:
     """By the place of a chain's last operation, how all of it is made; and the places of the others."""
-    uses: Counter[Any] = Counter(v for step in program.eqns for v in step.invars if not isinstance(v, Literal))
-    uses.update(v for v in program.outvars if not isinstance(v, Literal))
+    used = uses(program)
     ending: dict[Any, list[int]] = {}
     for at, step in enumerate(program.eqns):
         if (whole := _whole(step)) is not None:
-            before = ending.get(whole, []) if uses[whole] == 1 else []
+            before = ending.get(whole, []) if used[whole] == 1 else []
             goes_on = bool(before) and _is_line([*(program.eqns[i] for i in before), step])
             ending[step.outvars[0]] = [*ending.pop(whole), at] if goes_on else [at]
     chains = [places for places in ending.values() if _pays([program.eqns[at] for at in places])]

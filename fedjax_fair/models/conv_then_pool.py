@@ -4,7 +4,6 @@ The largest of ReLUs of sums is the ReLU of the sum with the largest, so that a 
 the four outputs of a window can be made by one product.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -15,10 +14,7 @@ from jax.extend.core import Jaxpr, Literal
 from fedjax_fair.local.transposed import programs
 from fedjax_fair.models.any_convolution import convolve_any, why_not
 from fedjax_fair.models.any_pooling import pools
-from fedjax_fair.numerics.bound import bind
-
-Read = Callable[[Any], Array]
-"""From a variable of a program to its value."""
+from fedjax_fair.numerics.bound import Read, bind, uses
 
 
 def chains(program: Jaxpr) -> tuple[dict[int, Callable[[Read], Array]], set[int]]:
@@ -28,20 +24,19 @@ def chains(program: Jaxpr) -> tuple[dict[int, Callable[[Read], Array]], set[int]
     if not any(step.primitive.name == "conv_general_dilated" for step in program.eqns):
         return found, skipped
     made_at: dict[Any, int] = {v: at for at, step in enumerate(program.eqns) for v in step.outvars}
-    uses: Counter[Any] = Counter(v for step in program.eqns for v in step.invars if not isinstance(v, Literal))
-    uses.update(v for v in program.outvars if not isinstance(v, Literal))
+    used = uses(program)
     for at, step in enumerate(program.eqns):
         if step.primitive.name != "reduce_window_max" or not pools(step):
             continue
         window, between, came = step.params["window_dimensions"], list[int](), step.invars[0]
-        while came in made_at and uses[came] == 1:
+        while came in made_at and used[came] == 1:
             through = _through(program.eqns[made_at[came]], window)
             if through is None:
                 break
             between.append(made_at[came])
             came = through
         start = made_at.get(came)
-        if start is not None and uses[came] == 1 and _is_pooled(program.eqns[start], window):
+        if start is not None and used[came] == 1 and _is_pooled(program.eqns[start], window):
             found[at] = _together(program.eqns[start], [program.eqns[i] for i in reversed(between)])
             skipped |= {start, *between}
     return found, skipped

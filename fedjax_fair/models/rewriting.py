@@ -82,8 +82,8 @@ def _has_convolution(program: Jaxpr) -> bool:
 
 
 def _changes(program: Jaxpr) -> bool:
-    inside = any(_new(step) is not None or _changes_inside(step) for step in program.eqns)
-    return inside or bool(channel_chains(program)[0])
+    alone = any(_new(step) is not None or _changes_inside(step) for step in program.eqns)
+    return alone or bool(channel_chains(program)[0])
 
 
 def _changes_inside(step: Any) -> bool:

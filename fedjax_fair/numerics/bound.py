@@ -1,10 +1,15 @@
-"""A function's traced program, played with other operations; and an operation of it, applied again."""
+"""A function's traced program, played with other operations; its variables' uses; an operation, applied again."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+from jax import Array
+from jax.extend.core import Jaxpr, Literal
 
+Read = Callable[[Any], Array]
+"""From a variable of a program to its value."""
 INLINED = frozenset(["jit", "pjit", "closed_call", "core_call"])
 """Operations that only call a program."""
 
@@ -19,6 +24,12 @@ def replayed(function: Callable[..., Any], run: Callable[..., list[Any]]) -> Cal
         return jax.tree.unflatten(jax.tree.structure(shapes), made)
 
     return played
+
+
+def uses(program: Jaxpr) -> Counter[Any]:
+    """How often each variable is read: by the program's operations, and as one of its results."""
+    read = [atom for step in program.eqns for atom in step.invars] + list(program.outvars)
+    return Counter(atom for atom in read if not isinstance(atom, Literal))
 
 
 def bind(step: Any, values: Sequence[Any], settings: Mapping[str, Any] | None = None) -> list[Any]:
