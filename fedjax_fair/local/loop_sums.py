@@ -1,10 +1,11 @@
-"""Gradients that a loop over time only adds to, computed after it.
+"""Gradients that a loop over time only adds to, computed after it; and those of sentences' rows, as matrices.
 
 As JAX derives it, the loop through a recurrent network's derivative adds a product of a few rows to the gradient of
 every kernel in every turn. The sum over all turns is one product of all their rows, which comes after the loop
-here: rounds of a GRU of 128 units and batches of 10 take .74 of the time.
+here: rounds of a GRU of 128 units and batches of 10 take .74 of the time. :mod:`.kernel_gradients` then makes it.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ import jax
 from jax import Array
 from jax.extend.core import Jaxpr, Literal
 
+from fedjax_fair.local.kernel_gradients import bind_product, sums_rows
 from fedjax_fair.local.transposed import programs
 from fedjax_fair.numerics.bound import INLINED, bind, replayed, uses
 
@@ -33,27 +35,33 @@ class Later(NamedTuple):
     """The operations that it comes of: ``dot_general`` or ``reduce_sum``, then what moves its entries."""
 
 
-def after_loops(function: Callable[..., Any]) -> Callable[..., Any]:
+def after_loops(function: Callable[..., Any], most: float = math.inf) -> Callable[..., Any]:
     """A function of arrays that plays another one's program, on a CPU with sums after loops for sums in them.
+
+    Sums over several axes of up to ``most`` rows become products of matrices, with or without a loop.
 
     To rounding: a kernel's gradient is one sum over all turns and rows, not a sum of the turns' sums. The rows of
     all turns are kept for it, as those of the forward pass are. Loops under ``jax.checkpoint`` stay as they are,
     and sums that are converted to another type before they are added.
     """
-    return replayed(function, _run) if jax.default_backend() == "cpu" else function  # not measured elsewhere
+    if jax.default_backend() != "cpu":  # not measured elsewhere
+        return function
+    return replayed(function, functools.partial(_run, most))
 
 
-def _run(program: Jaxpr, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    known = _known(program, consts, inputs)
+def _run(most: float, program: Jaxpr, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    known = _known(most, program, consts, inputs)
     return [_read(known, atom) for atom in program.outvars]
 
 
-def _known(program: Jaxpr, consts: Sequence[Any], inputs: Sequence[Any], without: Sequence[Any] = ()) -> dict:
+def _known(
+    most: float, program: Jaxpr, consts: Sequence[Any], inputs: Sequence[Any], without: Sequence[Any] = ()
+) -> dict:
     """The values of a program's variables, but those of operations that are left out."""
     known = dict(zip((*program.constvars, *program.invars), (*consts, *inputs)))
     for step in program.eqns:
         if all(step is not each for each in without):
-            known.update(zip(step.outvars, _step(step, [_read(known, atom) for atom in step.invars])))
+            known.update(zip(step.outvars, _step(most, step, [_read(known, atom) for atom in step.invars])))
     return known
 
 
@@ -61,18 +69,20 @@ def _read(known: dict, atom: Any) -> Any:
     return atom.val if isinstance(atom, Literal) else known[atom]
 
 
-def _step(step: Any, values: list[Any]) -> list[Any]:
+def _step(most: float, step: Any, values: list[Any]) -> list[Any]:
     if later := _found(step):
-        return _loop(step, later, values)
+        return _loop(most, step, later, values)
     if step.primitive.name in INLINED and any(map(_changes, programs(step))):
         (inner, *_) = programs(step)
-        return _run(inner.jaxpr, inner.consts, values)
-    return bind(step, values)
+        return _run(most, inner.jaxpr, inner.consts, values)
+    return bind_product(step, values, step.params, most)
 
 
 def _changes(program: Any) -> bool:
     return any(
-        _found(step) or (step.primitive.name in INLINED and any(map(_changes, programs(step))))
+        _found(step)
+        or sums_rows(step.primitive.name, step.params)
+        or (step.primitive.name in INLINED and any(map(_changes, programs(step))))
         for step in program.jaxpr.eqns
     )
 
@@ -135,7 +145,7 @@ def _is_large(step: Any) -> bool:
     return all(atom.aval.size <= step.outvars[0].aval.size for atom in step.invars)
 
 
-def _loop(step: Any, later: dict[int, Later], values: list[Any]) -> list[Any]:
+def _loop(most: float, step: Any, later: dict[int, Later], values: list[Any]) -> list[Any]:
     """The loop without these carries, and what they come to."""
     (inner,) = programs(step)
     body, n_consts, n_carry = inner.jaxpr, step.params["num_consts"], step.params["num_carry"]
@@ -151,7 +161,7 @@ def _loop(step: Any, later: dict[int, Later], values: list[Any]) -> list[Any]:
     def turn(carry: list[Array], x: list[Array]) -> tuple[list[Array], tuple[list[Array], list[Array]]]:
         now = dict(zip(kept, carry))
         unread = [now.get(place, starts[place]) for place in range(n_carry)]
-        known = _known(body, inner.consts, [*consts, *unread, *x], without)
+        known = _known(most, body, inner.consts, [*consts, *unread, *x], without)
         made = [_read(known, body.outvars[place]) for place in kept]
         return made, ([_read(known, atom) for atom in body.outvars[n_carry:]], [known[atom] for atom in asked])
 
@@ -163,7 +173,7 @@ def _loop(step: Any, later: dict[int, Later], values: list[Any]) -> list[Any]:
     for each in later.values():
         total, *moves = each.made
         if total.outvars[0] not in totals:
-            totals[total.outvars[0]] = _over_time(total, [stacked[atom] for atom in total.invars])
+            totals[total.outvars[0]] = _over_time(most, total, [stacked[atom] for atom in total.invars])
         for move in moves:
             if move.outvars[0] not in totals:
                 totals.update(zip(move.outvars, bind(move, [totals[move.invars[0]]])))
@@ -185,7 +195,7 @@ def _representatives(atoms: Sequence[Any], body: Jaxpr) -> dict[Any, Any]:
     return {atom: next(each for each in atoms if are_same(each, atom)) for atom in atoms}
 
 
-def _over_time(step: Any, values: Sequence[Array]) -> Array:
+def _over_time(most: float, step: Any, values: Sequence[Array]) -> Array:
     """The operation's sum over all turns, of its operands [T, ...] in all of them."""
     settings = dict(step.params)
     if step.primitive.name == "reduce_sum":
@@ -194,4 +204,4 @@ def _over_time(step: Any, values: Sequence[Array]) -> Array:
         (left, right), aside = settings["dimension_numbers"]
         summed = tuple((0, *(axis + 1 for axis in axes)) for axes in (left, right))
         settings["dimension_numbers"] = summed, tuple(tuple(axis + 1 for axis in axes) for axes in aside)
-    return bind(step, values, settings)[0]
+    return bind_product(step, values, settings, most)[0]

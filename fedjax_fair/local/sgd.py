@@ -11,6 +11,7 @@ from jax import Array
 
 from fedjax_fair.checks import check_count, check_optimizer
 from fedjax_fair.local.interleaved import Rows, Work, take_turns
+from fedjax_fair.local.kernel_gradients import most_rows
 from fedjax_fair.local.loop_sums import after_loops
 from fedjax_fair.local.mean_gradient import is_plain, of_way
 from fedjax_fair.local.objectives import LocalLoss, check_objective, erm
@@ -60,7 +61,7 @@ class LocalSGD(NamedTuple):
         self, jobs: Sequence[tuple[LossFn, Params, Client, Key]], round: Array
     ) -> list[tuple[Params, Trace]]:
         """Trainings each as if alone, in one loop: of several clients, or of one client's models."""
-        works = [self._work(*job, round) for job in jobs]
+        works = [self._work(*job, round, most_rows(len(jobs))) for job in jobs]
         return take_turns(works, UNROLL if jax.default_backend() == "cpu" and is_small(jobs[0][1]) else 1)
 
     def due(self, client: Client) -> Any:
@@ -69,7 +70,7 @@ class LocalSGD(NamedTuple):
             return self.steps if self.epochs is None else self.epochs
         return self.epochs * -(-client.size // min(self.batch_size, client.rows.shape[0]))
 
-    def _work(self, loss: LossFn, params: Params, client: Client, key: Key, round: Array) -> Work:
+    def _work(self, loss: LossFn, params: Params, client: Client, key: Key, round: Array, most: float) -> Work:
         order_key, noise_key = jax.random.split(key)
         steps, order, real = self._batches(client, order_key)
         laid = transposing(params) if worth_transposing(self.optimizer, params, steps) else as_it_is
@@ -82,7 +83,7 @@ class LocalSGD(NamedTuple):
         differentiated = (
             loss.through(laid) if isinstance(loss, LocalLoss) else lambda p, batch, w: loss(laid(p), batch, laid(w))
         )
-        gradient = after_loops(jax.value_and_grad(differentiated, has_aux=True))
+        gradient = after_loops(jax.value_and_grad(differentiated, has_aux=True), most)
         zero = jnp.zeros((), jnp.result_type(float))
         at_step = None if self.snapshot is None else self.snapshot(client, jnp.asarray(steps, jnp.int32))
 
