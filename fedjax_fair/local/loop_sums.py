@@ -1,4 +1,4 @@
-"""Gradients that a loop over time only adds to, computed after it; and those of sentences' rows, as matrices.
+"""Gradients that a loop over time only adds to, computed after it; kernels' as products of matrices.
 
 As JAX derives it, the loop through a recurrent network's derivative adds a product of a few rows to the gradient of
 every kernel in every turn. The sum over all turns is one product of all their rows, which comes after the loop
@@ -38,7 +38,7 @@ class Later(NamedTuple):
 def after_loops(function: Callable[..., Any], most: float = math.inf) -> Callable[..., Any]:
     """A function of arrays that plays another one's program, on a CPU with sums after loops for sums in them.
 
-    Sums over several axes of up to ``most`` rows become products of matrices, with or without a loop.
+    Kernels' gradients, of up to ``most`` rows over several axes, become products of matrices, in a loop or not.
 
     To rounding: a kernel's gradient is one sum over all turns and rows, not a sum of the turns' sums. The rows of
     all turns are kept for it, as those of the forward pass are. Loops under ``jax.checkpoint`` stay as they are,
