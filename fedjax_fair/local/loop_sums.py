@@ -38,7 +38,8 @@ class Later(NamedTuple):
 def after_loops(function: Callable[..., Any], most: float = math.inf) -> Callable[..., Any]:
     """A function of arrays that plays another one's program, on a CPU with sums after loops for sums in them.
 
-    Kernels' gradients, of up to ``most`` rows over several axes, become products of matrices, in a loop or not.
+    Kernels' gradients that sum up to ``most`` rows over several axes become products of matrices. Not so inside
+    loops that stay as they are.
 
     To rounding: a kernel's gradient is one sum over all turns and rows, not a sum of the turns' sums. The rows of
     all turns are kept for it, as those of the forward pass are. Loops under ``jax.checkpoint`` stay as they are,
@@ -72,17 +73,17 @@ def _read(known: dict, atom: Any) -> Any:
 def _step(most: float, step: Any, values: list[Any]) -> list[Any]:
     if later := _found(step):
         return _loop(most, step, later, values)
-    if step.primitive.name in INLINED and any(map(_changes, programs(step))):
+    if step.primitive.name in INLINED and any(_changes(most, inner) for inner in programs(step)):
         (inner, *_) = programs(step)
         return _run(most, inner.jaxpr, inner.consts, values)
     return bind_product(step, values, step.params, most)
 
 
-def _changes(program: Any) -> bool:
+def _changes(most: float, program: Any) -> bool:
     return any(
         _found(step)
-        or sums_rows(step.primitive.name, step.params)
-        or (step.primitive.name in INLINED and any(map(_changes, programs(step))))
+        or sums_rows(step, [atom.aval for atom in step.invars], step.params, most)
+        or (step.primitive.name in INLINED and any(_changes(most, inner) for inner in programs(step)))
         for step in program.jaxpr.eqns
     )
 
