@@ -21,6 +21,7 @@ SHAPES = {  # inputs, outputs, rows, and whether the gradient is made as [out, i
     "many outputs": (NARROW + 2, NARROW + 1, (2, 3), False),
     "many outputs of many rows": (NARROW + 2, NARROW + 1, (2, MANY // 2), True),
     "as many": (5, 5, (2, 3, 4), False),
+    "one axis, which is a matrix": (6, 4, (5,), False),
     "no rows": (6, 4, (0, 3), True),
     "no outputs": (6, 0, (2, 3), True),
 }
